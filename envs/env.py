@@ -1,0 +1,199 @@
+"""The world side of a rollout: a Gymnasium environment in which actions and observations are text.
+
+    env = gymnasium.make("palestra/Sql-v0", tasks="sql-tiny")
+    observation, info = env.reset(seed=0, options={"task": task})
+    observation, reward, terminated, truncated, info = env.step('{"name": "list_tables", "arguments": {}}')
+
+The action is a tool call as JSON or the model's plain text. Any string is legal: a malformed one is answered with an
+observation that the agent can learn from. `terminated` means that the agent submitted or that the world ended,
+`truncated` that the turn budget ran out. `info` carries
+
+    anchor        names the state that the observation describes; equal anchors are the same decision point
+    state_digest  SHA-256 over the whole state of the world
+    valid_action  False where the action was malformed or named a tool that does not exist
+    timings       seconds: {"step": ...}
+
+A world implements `_begin`, `_anchor`, `_score` and methods marked `@tool`; the rest is here. A step is deterministic
+given the task and the seed.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import gymnasium
+
+from palestra.envs.errors import EnvSetupError, EnvStateError
+from palestra.envs.space import Unicode
+from palestra.envs.tools import Tool, ToolError, parse_action, tools_of
+from palestra.tasks.registry import load_tasks
+from palestra.tasks.task import Task, TaskSet
+from palestra.trajectories.model import Score
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A world in the middle of an episode, to be restored any number of times."""
+
+    episode: _Episode
+    world: Any
+
+
+@dataclass(slots=True)
+class _Episode:
+    task: Task
+    steps: int = 0
+    over: bool = False
+    submitted: bool = False
+    score: Score | None = None
+
+
+class TaskEnv(gymnasium.Env[str, str]):
+    """Base of all worlds. One instance plays one episode at a time and can be reset for ever."""
+
+    metadata: dict[str, Any] = {"render_modes": []}
+    family: ClassVar[str] = ""
+    toolbox: ClassVar[dict[str, Tool]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.toolbox = tools_of(cls)
+
+    def __init__(self, tasks: TaskSet | str | None = None) -> None:
+        """`tasks`: where `reset` without a task draws from; a set or the name of a registered one."""
+        self.action_space = Unicode()
+        self.observation_space = Unicode()
+        self._tasks = tasks
+        self._episode: _Episode | None = None
+
+    # What a world implements.
+
+    def _begin(self, task: Task) -> str:
+        """Build the world of `task` and return the first observation. Raises EnvSetupError."""
+        raise NotImplementedError
+
+    def _anchor(self) -> str:
+        """A string naming what the agent can know at this point."""
+        raise NotImplementedError
+
+    def _score(self) -> Score:
+        """Judge the episode as it stands. Raises GraderError where that is impossible."""
+        raise NotImplementedError
+
+    def _freeze(self) -> Any:
+        """The state of the world, independent of what happens to it later."""
+        raise NotImplementedError
+
+    def _thaw(self, world: Any) -> None:
+        """Put the state of the world back. `world` stays usable."""
+        raise NotImplementedError
+
+    def _on_text(self, text: str) -> str:
+        """Answer an action that is not a tool call. Raises ToolError unless the world understands text."""
+        raise ToolError(f"answer with a tool call; the tools are {', '.join(self.toolbox)}")
+
+    # What callers use.
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """Tool definitions in the OpenAI function-calling form."""
+        return [t.definition for t in self.toolbox.values()]
+
+    @property
+    def task(self) -> Task:
+        """The task being played. Raises EnvStateError before the first reset."""
+        return self._running().task
+
+    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:  # type: ignore[override]
+        """Begin an episode of `options["task"]`, or of a task drawn with `seed`.
+
+        Returns the first observation (the instruction, and what the world shows at once) and info.
+        Raises EnvSetupError when the world of the task cannot be made.
+        """
+        super().reset(seed=seed)
+        task = (options or {}).get("task") or self._draw()
+        self._episode = _Episode(task)
+        return self._begin(task), self._info(True, 0.0)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Act once. Reward is the score's value on the last step and 0 before.
+
+        Raises EnvStateError before reset and after the end, GraderError when the outcome cannot be judged.
+        """
+        episode = self._running()
+        if episode.over:
+            raise EnvStateError("this episode is over: call reset() before step()")
+        started = time.perf_counter()
+        observation, valid = self._respond(action)
+        episode.steps += 1
+        truncated = not episode.submitted and episode.steps >= episode.task.budget.turns
+        episode.over = episode.submitted or truncated
+        reward = (self.score().value or 0.0) if episode.over else 0.0
+        info = self._info(valid, time.perf_counter() - started)
+        return observation, reward, episode.submitted, truncated, info
+
+    def score(self) -> Score:
+        """The score of the episode as it stands; asked twice at its end, it is graded once."""
+        episode = self._running()
+        if episode.score is None or not episode.over:
+            episode.score = self._score()
+        return episode.score
+
+    def finish(self) -> None:
+        """For tools: the agent has handed in its answer, the episode ends with this step."""
+        self._running().submitted = True
+
+    def snapshot(self) -> Snapshot:
+        """The world as it is now. Restoring it and acting the same way gives the same result."""
+        return Snapshot(copy.copy(self._running()), self._freeze())
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Continue from `snapshot`, which stays usable. The environment must be of the same class."""
+        self._episode = copy.copy(snapshot.episode)
+        self._thaw(snapshot.world)
+
+    def close(self) -> None:
+        """Release the world. Calling it twice is fine."""
+
+    # Machinery.
+
+    def _running(self) -> _Episode:
+        if self._episode is None:
+            raise EnvStateError("call reset() before using this environment")
+        return self._episode
+
+    def _draw(self) -> Task:
+        if isinstance(self._tasks, str):
+            self._tasks = load_tasks(self._tasks)
+        if not self._tasks:
+            raise EnvSetupError('no task: pass reset(options={"task": ...}) or make the environment with tasks=...')
+        task = self._tasks[int(self.np_random.integers(len(self._tasks)))]
+        assert isinstance(task, Task)
+        return task
+
+    def _respond(self, action: str) -> tuple[str, bool]:
+        """(observation, whether the action was valid)."""
+        try:
+            call = parse_action(action)
+            if call is None:
+                return self._on_text(action), True
+            name, arguments = call
+            if name not in self.toolbox:
+                raise ToolError(f"there is no tool {name!r}; the tools are {', '.join(self.toolbox)}")
+            checked = self.toolbox[name].check(arguments)
+        except ToolError as error:
+            return f"error: {error}", False
+        try:
+            return getattr(self, name)(**checked), True
+        except ToolError as error:
+            return f"error: {error}", True
+
+    def _info(self, valid: bool, seconds: float) -> dict[str, Any]:
+        anchor = self._anchor()
+        digest = hashlib.sha256(f"{self._running().task.content_hash}\n{anchor}".encode()).hexdigest()
+        return {"anchor": anchor, "state_digest": digest, "valid_action": valid, "timings": {"step": seconds}}

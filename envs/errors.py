@@ -1,0 +1,20 @@
+"""Errors of the envs package.
+
+    EnvError
+      - EnvSetupError     the world of this task cannot be made: a missing or corrupt database (also a RuntimeError)
+      - EnvStateError     step before reset, or after the end of the episode (also a RuntimeError)
+
+What an agent does wrong is never an exception: it is an observation.
+"""
+
+
+class EnvError(Exception):
+    """Base of what environments raise on purpose."""
+
+
+class EnvSetupError(EnvError, RuntimeError):
+    """Raised when the world of a task cannot be made."""
+
+
+class EnvStateError(EnvError, RuntimeError):
+    """Raised when an environment is used out of order."""

@@ -1,0 +1,1 @@
+"""What samples tokens. Every adapter implements `base.Engine`."""

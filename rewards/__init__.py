@@ -1,0 +1,1 @@
+"""How an outcome is judged. Start with `score.py`."""

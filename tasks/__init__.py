@@ -1,0 +1,1 @@
+"""What to solve: tasks, task sets, their registry and loaders. Start with `task.py`."""

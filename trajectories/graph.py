@@ -1,0 +1,149 @@
+"""The token graph: every message once, every sampled token once.
+
+A session's calls form a tree. Each node adds the tokens of one message to its parent's path, and
+
+    concat(node.token_ids along the path to a call's node) == the call's prompt ids + its sampled ids
+
+holds for every committed call. A prompt that does not continue a recorded path (a retry, a sub-agent, a compacted
+or rewritten history) simply branches off at the deepest node it still shares, compared token by token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from palestra.trajectories.errors import GraphError
+from palestra.trajectories.model import BoolArray, FloatArray, IntArray, Message, Node
+
+_NO_LOGPROBS: FloatArray = np.empty(0, np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A prompt message and the position in the prompt at which its tokens end."""
+
+    message: Message
+    end: int
+
+
+class TokenGraph:
+    """Grows by one sampled node per call. Memory is linear in distinct tokens."""
+
+    def __init__(self, nodes: Sequence[Node] = ()) -> None:
+        self.nodes: list[Node] = []
+        self._children: dict[int | None, list[int]] = {}
+        self._lengths: list[int] = []
+        for node in nodes:
+            self._append(node)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def path(self, node_id: int) -> list[Node]:
+        """Nodes from the root to `node_id`."""
+        path: list[Node] = []
+        cursor: int | None = node_id
+        while cursor is not None:
+            path.append(self.nodes[cursor])
+            cursor = self.nodes[cursor].parent
+        return path[::-1]
+
+    def path_ids(self, node_id: int) -> IntArray:
+        """All token ids from the root to the end of `node_id`, shape (path_length(node_id),)."""
+        return np.concatenate([node.token_ids for node in self.path(node_id)])
+
+    def path_length(self, node_id: int) -> int:
+        """Number of tokens from the root to the end of `node_id`."""
+        return self._lengths[node_id]
+
+    def children(self, node_id: int | None) -> list[int]:
+        """Node ids below `node_id`; of the roots for None."""
+        return self._children.get(node_id, [])
+
+    def leaves(self) -> Iterator[int]:
+        """Node ids without children, in the order they were written."""
+        return (node.node_id for node in self.nodes if not self._children.get(node.node_id))
+
+    def deepest_prefix(self, prompt_ids: IntArray) -> int | None:
+        """The deepest node whose path is a prefix of `prompt_ids`, or None where not even a root is."""
+        best: int | None = None
+        position = 0
+        while (child := self._matching_child(best, prompt_ids, position)) is not None:
+            best, position = child, self._lengths[child]
+        return best
+
+    def commit(
+        self,
+        prompt_ids: IntArray,
+        segments: Sequence[Segment],
+        reply: Message,
+        sampled_ids: IntArray,
+        logprobs: FloatArray,
+        versions: Sequence[tuple[int, int]] = ((0, 0),),
+    ) -> int:
+        """Record one call: what the engine was given and what it sampled.
+
+        `segments` names the messages that end the prompt, in order. What is on record already is shared; the
+        tokens after the last segment (the generation prompt) go to the reply's node, unsampled.
+
+        Returns the id of the reply's node. Raises GraphError when lengths disagree.
+        """
+        if len(sampled_ids) != len(logprobs):
+            raise GraphError(f"{len(sampled_ids)} sampled tokens came with {len(logprobs)} log-probabilities")
+        parent = self.deepest_prefix(prompt_ids)
+        position = self._lengths[parent] if parent is not None else 0
+        for segment in segments:
+            if segment.end > len(prompt_ids):
+                raise GraphError(f"a message ends at {segment.end}, past the prompt's {len(prompt_ids)} tokens")
+            if segment.end > position:
+                parent = self._append_prompt(parent, segment.message, prompt_ids[position : segment.end])
+                position = segment.end
+        node_id = self._append_reply(parent, reply, prompt_ids[position:], sampled_ids, logprobs, versions)
+        self._check(node_id, prompt_ids, sampled_ids)
+        return node_id
+
+    def _append_prompt(self, parent: int | None, message: Message, ids: IntArray) -> int:
+        mask = np.zeros(len(ids), np.bool_)
+        return self._append(Node(len(self.nodes), parent, message, ids, mask, _NO_LOGPROBS))
+
+    def _append_reply(
+        self,
+        parent: int | None,
+        reply: Message,
+        scaffold: IntArray,
+        sampled_ids: IntArray,
+        logprobs: FloatArray,
+        versions: Sequence[tuple[int, int]],
+    ) -> int:
+        ids = np.concatenate([scaffold, sampled_ids])
+        mask: BoolArray = np.arange(len(ids)) >= len(scaffold)
+        return self._append(Node(len(self.nodes), parent, reply, ids, mask, logprobs, tuple(versions)))
+
+    def _append(self, node: Node) -> int:
+        if node.node_id != len(self.nodes):
+            raise GraphError(f"node {node.node_id} came out of order, expected {len(self.nodes)}")
+        if node.parent is not None and not 0 <= node.parent < node.node_id:
+            raise GraphError(f"node {node.node_id} names parent {node.parent}, which is not on record")
+        if int(node.sampled.sum()) != len(node.logprobs):
+            raise GraphError(f"node {node.node_id} has {node.sampled.sum()} sampled tokens, {len(node.logprobs)} logprobs")
+        before = self._lengths[node.parent] if node.parent is not None else 0
+        self.nodes.append(node)
+        self._lengths.append(before + len(node.token_ids))
+        self._children.setdefault(node.parent, []).append(node.node_id)
+        return node.node_id
+
+    def _check(self, node_id: int, prompt_ids: IntArray, sampled_ids: IntArray) -> None:
+        seen = np.concatenate([prompt_ids, sampled_ids])
+        if not np.array_equal(self.path_ids(node_id), seen):
+            raise GraphError(f"the path to node {node_id} is not what the engine saw ({len(seen)} tokens)")
+
+    def _matching_child(self, parent: int | None, prompt_ids: IntArray, position: int) -> int | None:
+        matches = [c for c in self.children(parent) if self._continues(c, prompt_ids, position)]
+        return max(matches, key=self._lengths.__getitem__, default=None)
+
+    def _continues(self, node_id: int, prompt_ids: IntArray, position: int) -> bool:
+        ids = self.nodes[node_id].token_ids
+        return np.array_equal(ids, prompt_ids[position : position + len(ids)])

@@ -1,0 +1,76 @@
+"""Flat training views of a trajectory: one sample per branch, each sampled token trained at most once.
+
+A sample is derived, never stored. Where branches share a sampled node (a sub-agent, a fork after compaction), the
+first branch carries its loss and the others see it as context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from palestra.trajectories.graph import TokenGraph
+from palestra.trajectories.model import BoolArray, Call, FloatArray, IntArray, Node, Role, Trajectory
+
+TRAINED_ROLES: frozenset[Role] = frozenset({"agent", "subagent"})
+"""Calls whose tokens carry loss. Side calls, summaries and abandoned samples are context only."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """One root-to-leaf branch as flat arrays over its T tokens."""
+
+    rollout_id: str
+    leaf: int
+    ids: IntArray  # (T,)
+    loss_mask: BoolArray  # (T,) True on sampled tokens that this sample trains
+    logprobs: FloatArray  # (T,) recorded at sampling; 0 where not sampled
+    calls: IntArray  # (T,) Call.seq of the call that sampled the token; -1 where not sampled
+    versions: IntArray  # (T,) policy version that sampled the token; -1 where not sampled
+
+
+def samples(trajectory: Trajectory, roles: Collection[Role] = TRAINED_ROLES) -> list[Sample]:
+    """Branches of `trajectory` that have tokens to train, each sampled token carrying loss in exactly one.
+
+    A call is trained if its reply was delivered and its role is in `roles`.
+    """
+    graph = TokenGraph(trajectory.nodes)
+    by_node = {c.node_id: c for c in trajectory.calls}
+    open_nodes = {n for n, c in by_node.items() if c.delivered and c.role in roles}
+    views = []
+    for leaf in graph.leaves():
+        path = graph.path(leaf)
+        trained = open_nodes & {n.node_id for n in path}
+        if trained:
+            views.append(_flatten(trajectory.rollout.rollout_id, path, by_node, trained))
+            open_nodes -= trained
+    return views
+
+
+def _flatten(rollout_id: str, path: list[Node], by_node: dict[int, Call], trained: set[int]) -> Sample:
+    sizes = [len(n.token_ids) for n in path]
+    sampled = np.concatenate([n.sampled for n in path])
+    in_loss = np.repeat([n.node_id in trained for n in path], sizes)
+    logprobs = np.zeros(len(sampled), np.float32)
+    logprobs[sampled] = np.concatenate([n.logprobs for n in path])
+    seqs = [by_node[n.node_id].seq if n.node_id in by_node else -1 for n in path]
+    return Sample(
+        rollout_id=rollout_id,
+        leaf=path[-1].node_id,
+        ids=np.concatenate([n.token_ids for n in path]),
+        loss_mask=sampled & in_loss,
+        logprobs=logprobs,
+        calls=np.where(sampled, np.repeat(np.array(seqs, np.int32), sizes), np.int32(-1)),
+        versions=np.concatenate(list(_versions(path))),
+    )
+
+
+def _versions(path: list[Node]) -> Iterator[IntArray]:
+    for node in path:
+        versions = np.full(len(node.token_ids), -1, np.int32)
+        positions = np.flatnonzero(node.sampled)
+        for start, version in node.versions:
+            versions[positions[start:]] = version
+        yield versions
