@@ -4,17 +4,17 @@
     observation, info = env.reset(seed=0, options={"task": task})
     observation, reward, terminated, truncated, info = env.step('{"name": "list_tables", "arguments": {}}')
 
-The action is a tool call as JSON or the model's plain text. Any string is legal: a malformed one is answered with an
-observation that the agent can learn from. `terminated` means that the agent submitted or that the world ended,
-`truncated` that the turn budget ran out. `info` carries
+The action is a tool call as JSON or the model's plain text. Any string is legal: a malformed one is answered
+with an observation that the agent can learn from. `terminated` means that the agent submitted or that the
+world ended, `truncated` that the turn budget ran out. `info` carries
 
     anchor        names the state that the observation describes; equal anchors are the same decision point
-    state_digest  SHA-256 over the whole state of the world
+    state_digest  SHA-256 over the whole state: task, turn, and the world
     valid_action  False where the action was malformed or named a tool that does not exist
     timings       seconds: {"step": ...}
 
-A world implements `_begin`, `_anchor`, `_score` and methods marked `@tool`; the rest is here. A step is deterministic
-given the task and the seed.
+A world implements `_begin`, `_anchor`, `_score` and methods marked `@tool`; the rest is here. A step is
+deterministic given the task and the seed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -31,6 +31,7 @@ import gymnasium
 from palestra.envs.errors import EnvSetupError, EnvStateError
 from palestra.envs.space import Unicode
 from palestra.envs.tools import Tool, ToolError, parse_action, tools_of
+from palestra.rewards.score import GraderError
 from palestra.tasks.registry import load_tasks
 from palestra.tasks.task import Task, TaskSet
 from palestra.trajectories.model import Score
@@ -59,10 +60,12 @@ class TaskEnv(gymnasium.Env[str, str]):
     metadata: dict[str, Any] = {"render_modes": []}
     family: ClassVar[str] = ""
     toolbox: ClassVar[dict[str, Tool]] = {}
+    _definitions: ClassVar[list[dict[str, Any]]] = []
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.toolbox = tools_of(cls)
+        cls._definitions = [t.definition for t in cls.toolbox.values()]
 
     def __init__(self, tasks: TaskSet | str | None = None) -> None:
         """`tasks`: where `reset` without a task draws from; a set or the name of a registered one."""
@@ -81,6 +84,10 @@ class TaskEnv(gymnasium.Env[str, str]):
         """A string naming what the agent can know at this point."""
         raise NotImplementedError
 
+    def _state(self) -> str:
+        """All that decides what happens next, besides task and turn; the anchor where nothing is hidden."""
+        return self._anchor()
+
     def _score(self) -> Score:
         """Judge the episode as it stands. Raises GraderError where that is impossible."""
         raise NotImplementedError
@@ -97,28 +104,40 @@ class TaskEnv(gymnasium.Env[str, str]):
         """Answer an action that is not a tool call. Raises ToolError unless the world understands text."""
         raise ToolError(f"answer with a tool call; the tools are {', '.join(self.toolbox)}")
 
+    def solution(self) -> Sequence[str]:
+        """Actions that solve the task being played, for checking tasks; empty where none are known."""
+        return ()
+
+    def cheats(self) -> Mapping[str, Sequence[str]]:
+        """Actions by the name of a cheat, each of which must score 0."""
+        return {}
+
     # What callers use.
 
     @property
     def tools(self) -> list[dict[str, Any]]:
         """Tool definitions in the OpenAI function-calling form."""
-        return [t.definition for t in self.toolbox.values()]
+        return self._definitions
 
     @property
     def task(self) -> Task:
         """The task being played. Raises EnvStateError before the first reset."""
         return self._running().task
 
-    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:  # type: ignore[override]
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
         """Begin an episode of `options["task"]`, or of a task drawn with `seed`.
 
         Returns the first observation (the instruction, and what the world shows at once) and info.
         Raises EnvSetupError when the world of the task cannot be made.
         """
         super().reset(seed=seed)
+        self._episode = None
         task = (options or {}).get("task") or self._draw()
+        observation = self._begin(task)
         self._episode = _Episode(task)
-        return self._begin(task), self._info(True, 0.0)
+        return observation, self._info(True, 0.0)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Act once. Reward is the score's value on the last step and 0 before.
@@ -133,7 +152,7 @@ class TaskEnv(gymnasium.Env[str, str]):
         episode.steps += 1
         truncated = not episode.submitted and episode.steps >= episode.task.budget.turns
         episode.over = episode.submitted or truncated
-        reward = (self.score().value or 0.0) if episode.over else 0.0
+        reward = self._reward() if episode.over else 0.0
         info = self._info(valid, time.perf_counter() - started)
         return observation, reward, episode.submitted, truncated, info
 
@@ -167,11 +186,20 @@ class TaskEnv(gymnasium.Env[str, str]):
             raise EnvStateError("call reset() before using this environment")
         return self._episode
 
+    def _reward(self) -> float:
+        """The value of the score; one that could not be measured has no value, which is not a zero."""
+        score = self.score()
+        if score.value is None:
+            raise GraderError(f"task {self.task.id!r} could not be graded: {score.evidence}")
+        return score.value
+
     def _draw(self) -> Task:
         if isinstance(self._tasks, str):
             self._tasks = load_tasks(self._tasks)
         if not self._tasks:
-            raise EnvSetupError('no task: pass reset(options={"task": ...}) or make the environment with tasks=...')
+            raise EnvSetupError(
+                'no task: pass reset(options={"task": ...}) or make the environment with tasks=...'
+            )
         task = self._tasks[int(self.np_random.integers(len(self._tasks)))]
         assert isinstance(task, Task)
         return task
@@ -194,6 +222,11 @@ class TaskEnv(gymnasium.Env[str, str]):
             return f"error: {error}", True
 
     def _info(self, valid: bool, seconds: float) -> dict[str, Any]:
-        anchor = self._anchor()
-        digest = hashlib.sha256(f"{self._running().task.content_hash}\n{anchor}".encode()).hexdigest()
-        return {"anchor": anchor, "state_digest": digest, "valid_action": valid, "timings": {"step": seconds}}
+        episode = self._running()
+        state = f"{episode.task.content_hash}\n{episode.steps}\n{episode.submitted}\n{self._state()}"
+        return {
+            "anchor": self._anchor(),
+            "state_digest": hashlib.sha256(state.encode()).hexdigest(),
+            "valid_action": valid,
+            "timings": {"step": seconds},
+        }

@@ -1,7 +1,7 @@
 """Errors of the envs package.
 
     EnvError
-      - EnvSetupError     the world of this task cannot be made: a missing or corrupt database (also a RuntimeError)
+      - EnvSetupError     the world of this task cannot be made (also a RuntimeError)
       - EnvStateError     step before reset, or after the end of the episode (also a RuntimeError)
 
 What an agent does wrong is never an exception: it is an observation.
@@ -13,7 +13,7 @@ class EnvError(Exception):
 
 
 class EnvSetupError(EnvError, RuntimeError):
-    """Raised when the world of a task cannot be made."""
+    """Raised when the world of a task cannot be made: no task, a missing or corrupt database."""
 
 
 class EnvStateError(EnvError, RuntimeError):

@@ -4,8 +4,8 @@
     def describe(self, table: str) -> str:
         '''Show the columns of a table.'''
 
-The JSON schema comes from the signature, the description from the docstring. Arguments are checked against the
-signature before the method runs; what does not fit is answered with a sentence, not an exception.
+The JSON schema comes from the signature, the description from the docstring. Arguments are checked against
+the signature before the method runs; what does not fit is answered with a sentence, not an exception.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 
 import orjson
 import pydantic
-
 
 F = typing.TypeVar("F", bound=Callable[..., str])
 
@@ -56,7 +55,9 @@ class Tool:
         try:
             parsed = self.arguments.model_validate(arguments)
         except pydantic.ValidationError as error:
-            problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg'].lower()}" for e in error.errors())
+            problems = "; ".join(
+                f"{'.'.join(map(str, e['loc']))}: {e['msg'].lower()}" for e in error.errors()
+            )
             raise ToolError(f"bad arguments for {self.name}: {problems}") from None
         return {name: getattr(parsed, name) for name in type(parsed).model_fields}
 

@@ -1,7 +1,8 @@
 """What a grader is, and the two scores that are not measurements of the agent.
 
-A grader is a pure function of the task and of what the agent handed in. It returns a `Score`; when it cannot judge
-it raises `GraderError`, which becomes a failed rollout without a reward. A failure of ours is never a zero.
+A grader is a pure function of the task and of what the agent handed in. It returns a `Score`; when it cannot
+judge it raises `GraderError`, which becomes a failed rollout without a reward. A failure of ours is never a
+zero.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from palestra.trajectories.model import Score
 
 
 class Grader(Protocol):
-    """Judges one outcome. `name` and `version` are stamped on every score; change behaviour, change the version."""
+    """Judges one outcome. `name` and `version` go on every score: change behaviour, change the version."""
 
     name: str
     version: str

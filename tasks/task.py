@@ -1,14 +1,13 @@
 """A task: one frozen, self-describing problem, and sets of them.
 
-A `Task` is pure data: it travels over the wire, is hashed, logged and compared. Behaviour lives in the environment
-that its `env` names (a Gymnasium id) and in the grader of its family.
+A `Task` is pure data: it travels over the wire, is hashed, logged and compared. Behaviour lives in the
+environment that its `env` names (a Gymnasium id) and in the grader of its family.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from typing import Any, Literal
 
 import orjson
@@ -47,7 +46,7 @@ class Task(BaseModel):
     data: dict[str, Any] = Field(default_factory=dict)
     budget: Budget = Budget()
 
-    @cached_property
+    @property
     def content_hash(self) -> str:
         """SHA-256 over everything that decides what the task asks, in canonical JSON; 64 hex digits."""
         body = self.model_dump(mode="json", exclude={"split"})

@@ -1,14 +1,16 @@
 """Errors of the trajectories package.
 
-    TrajectoryError
-      + GraphError            tokens that do not continue what was recorded
-      + StoreError
-          - StoreFullError    the disk is full (also an OSError)
-          - StoreLockedError  another process writes to this store
-          - SchemaError       the store was written by a newer version
-          - CorruptError      a committed record fails its checksum
-          - DuplicateError    a rollout with this id is already committed
-          - NotFoundError     no such rollout (also a KeyError)
+TrajectoryError
+  + GraphError            tokens that do not continue what was recorded
+  + StoreError
+      - NoStoreError      there is no store at this path (also a FileNotFoundError)
+      - StoreFullError    the disk is full (also an OSError)
+      - StoreLockedError  another process writes to this store
+      - SchemaError       the store was written by a newer version
+      - CorruptError      a committed record is damaged
+      - EncodeError       a record holds a value that cannot be written (also a TypeError)
+      - DuplicateError    a rollout with this id is already committed
+      - NotFoundError     no such rollout or blob (also a KeyError)
 """
 
 
@@ -24,6 +26,10 @@ class StoreError(TrajectoryError):
     """Base of the store's errors."""
 
 
+class NoStoreError(StoreError, FileNotFoundError):
+    """Raised when a store is opened for reading where there is none."""
+
+
 class StoreFullError(StoreError, OSError):
     """Raised when a record could not be written for want of space; what was committed before is untouched."""
 
@@ -37,7 +43,11 @@ class SchemaError(StoreError):
 
 
 class CorruptError(StoreError):
-    """Raised when a committed record does not match its checksum."""
+    """Raised when a committed record does not match its checksum or does not read as what it claims to be."""
+
+
+class EncodeError(StoreError, TypeError):
+    """Raised when a record holds a value of a type that cannot be written exactly."""
 
 
 class DuplicateError(StoreError, ValueError):
@@ -45,7 +55,7 @@ class DuplicateError(StoreError, ValueError):
 
 
 class NotFoundError(StoreError, KeyError):
-    """Raised when a rollout is not in the store."""
+    """Raised when a rollout or a blob is not in the store."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""

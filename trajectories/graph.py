@@ -4,8 +4,8 @@ A session's calls form a tree. Each node adds the tokens of one message to its p
 
     concat(node.token_ids along the path to a call's node) == the call's prompt ids + its sampled ids
 
-holds for every committed call. A prompt that does not continue a recorded path (a retry, a sub-agent, a compacted
-or rewritten history) simply branches off at the deepest node it still shares, compared token by token.
+holds for every committed call. A prompt that does not continue a recorded path (a retry, a sub-agent, a
+compacted or rewritten history) branches off at the deepest node it still shares, compared token by token.
 """
 
 from __future__ import annotations
@@ -67,12 +67,18 @@ class TokenGraph:
         """Node ids without children, in the order they were written."""
         return (node.node_id for node in self.nodes if not self._children.get(node.node_id))
 
-    def deepest_prefix(self, prompt_ids: IntArray) -> int | None:
-        """The deepest node whose path is a prefix of `prompt_ids`, or None where not even a root is."""
-        best: int | None = None
-        position = 0
-        while (child := self._matching_child(best, prompt_ids, position)) is not None:
-            best, position = child, self._lengths[child]
+    def deepest_prefix(self, prompt_ids: IntArray, after: int | None = None) -> int | None:
+        """The node with the longest path that is a prefix of `prompt_ids`, or None where not even a root is.
+
+        Of equally long ones the latest: where a reply was lost and sampled again, the retry went on. The search
+        starts below `after`, whose path the caller knows to be a prefix.
+        """
+        best = after
+        frontier = self._continuing(after, prompt_ids)
+        while frontier:
+            node_id = frontier.pop()
+            best = node_id if best is None else max(best, node_id, key=lambda n: (self._lengths[n], n))
+            frontier += self._continuing(node_id, prompt_ids)
         return best
 
     def commit(
@@ -83,21 +89,24 @@ class TokenGraph:
         sampled_ids: IntArray,
         logprobs: FloatArray,
         versions: Sequence[tuple[int, int]] = ((0, 0),),
+        after: int | None = None,
     ) -> int:
         """Record one call: what the engine was given and what it sampled.
 
         `segments` names the messages that end the prompt, in order. What is on record already is shared; the
         tokens after the last segment (the generation prompt) go to the reply's node, unsampled.
 
-        Returns the id of the reply's node. Raises GraphError when lengths disagree.
+        `after` names a node whose path the prompt is known to continue, and saves comparing it again.
+
+        The arrays are copied: the caller may reuse them, and no node keeps a whole prompt alive.
+
+        Returns the id of the reply's node. Raises GraphError, with nothing recorded, when lengths or spans
+        disagree.
         """
-        if len(sampled_ids) != len(logprobs):
-            raise GraphError(f"{len(sampled_ids)} sampled tokens came with {len(logprobs)} log-probabilities")
-        parent = self.deepest_prefix(prompt_ids)
+        _check_call(len(prompt_ids), segments, len(sampled_ids), len(logprobs), versions)
+        parent = self.deepest_prefix(prompt_ids, after)
         position = self._lengths[parent] if parent is not None else 0
         for segment in segments:
-            if segment.end > len(prompt_ids):
-                raise GraphError(f"a message ends at {segment.end}, past the prompt's {len(prompt_ids)} tokens")
             if segment.end > position:
                 parent = self._append_prompt(parent, segment.message, prompt_ids[position : segment.end])
                 position = segment.end
@@ -107,7 +116,9 @@ class TokenGraph:
 
     def _append_prompt(self, parent: int | None, message: Message, ids: IntArray) -> int:
         mask = np.zeros(len(ids), np.bool_)
-        return self._append(Node(len(self.nodes), parent, message, ids, mask, _NO_LOGPROBS))
+        return self._append(
+            Node(len(self.nodes), parent, message, np.array(ids, np.int32), mask, _NO_LOGPROBS)
+        )
 
     def _append_reply(
         self,
@@ -118,8 +129,9 @@ class TokenGraph:
         logprobs: FloatArray,
         versions: Sequence[tuple[int, int]],
     ) -> int:
-        ids = np.concatenate([scaffold, sampled_ids])
+        ids = np.concatenate([scaffold, sampled_ids]).astype(np.int32)
         mask: BoolArray = np.arange(len(ids)) >= len(scaffold)
+        logprobs = np.array(logprobs, np.float32)
         return self._append(Node(len(self.nodes), parent, reply, ids, mask, logprobs, tuple(versions)))
 
     def _append(self, node: Node) -> int:
@@ -128,7 +140,9 @@ class TokenGraph:
         if node.parent is not None and not 0 <= node.parent < node.node_id:
             raise GraphError(f"node {node.node_id} names parent {node.parent}, which is not on record")
         if int(node.sampled.sum()) != len(node.logprobs):
-            raise GraphError(f"node {node.node_id} has {node.sampled.sum()} sampled tokens, {len(node.logprobs)} logprobs")
+            raise GraphError(
+                f"node {node.node_id} has {node.sampled.sum()} sampled tokens, {len(node.logprobs)} logprobs"
+            )
         before = self._lengths[node.parent] if node.parent is not None else 0
         self.nodes.append(node)
         self._lengths.append(before + len(node.token_ids))
@@ -140,10 +154,26 @@ class TokenGraph:
         if not np.array_equal(self.path_ids(node_id), seen):
             raise GraphError(f"the path to node {node_id} is not what the engine saw ({len(seen)} tokens)")
 
-    def _matching_child(self, parent: int | None, prompt_ids: IntArray, position: int) -> int | None:
-        matches = [c for c in self.children(parent) if self._continues(c, prompt_ids, position)]
-        return max(matches, key=self._lengths.__getitem__, default=None)
+    def _continuing(self, parent: int | None, prompt_ids: IntArray) -> list[int]:
+        """Children of `parent` whose tokens come next in `prompt_ids`."""
+        position = self._lengths[parent] if parent is not None else 0
+        return [c for c in self.children(parent) if self._continues(c, prompt_ids, position)]
 
     def _continues(self, node_id: int, prompt_ids: IntArray, position: int) -> bool:
         ids = self.nodes[node_id].token_ids
         return np.array_equal(ids, prompt_ids[position : position + len(ids)])
+
+
+def _check_call(
+    prompt: int, segments: Sequence[Segment], sampled: int, logprobs: int, versions: Sequence[tuple[int, int]]
+) -> None:
+    if sampled != logprobs:
+        raise GraphError(f"{sampled} sampled tokens came with {logprobs} log-probabilities")
+    ends = [segment.end for segment in segments]
+    if ends and max(ends) > prompt:
+        raise GraphError(f"a message ends at {max(ends)}, past the prompt's {prompt} tokens")
+    if ends != sorted(ends) or (ends and ends[0] < 0):
+        raise GraphError(f"messages end at {ends}: give them in the order of the prompt")
+    starts = [start for start, _ in versions]
+    if (sampled and starts[:1] != [0]) or starts != sorted(set(starts)):
+        raise GraphError(f"version spans start at {starts}: the first starts at 0, each later one further on")

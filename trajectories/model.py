@@ -1,8 +1,8 @@
 """The nouns of a rollout, as plain append-only records.
 
-A `Trajectory` is everything known about one rollout: the `Rollout` itself, the `Call`s that its harness made to
-the proxy, the `Node`s of the token graph those calls wrote, and the `EnvStep`s of the world. What can be derived
-(returns, advantages, flat training arrays) is derived elsewhere and never stored here.
+A `Trajectory` is everything known about one rollout: the `Rollout` itself, the `Call`s that its harness made
+to the proxy, the `Node`s of the token graph those calls wrote, and the `EnvStep`s of the world. What can be
+derived (returns, advantages, flat training arrays) is derived elsewhere and never stored here.
 
 Token arrays are numpy: ids int32, masks bool, log-probabilities float32 in nats.
 """
@@ -43,7 +43,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """An image or another attachment, kept as a blob named by `sha256`, at `offset` characters into the content."""
+    """An image or another attachment: a blob named by `sha256`, at `offset` characters into the content."""
 
     sha256: str
     mime: str
@@ -84,7 +84,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn. Truncation is off unless asked for: log-probabilities then cover the whole vocabulary."""
+    """How tokens are drawn. Without truncation (the default) log-probabilities cover the whole vocabulary."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -206,6 +206,8 @@ class Rollout:
     """Lowest and highest policy version that sampled a token."""
     findings: tuple[str, ...] = ()
     """What a person should know: earlier attempts that failed, drifts, retries."""
+    task_hash: str = ""
+    """Content hash of the task as it was played."""
 
     def __post_init__(self) -> None:
         if (self.score is None) == (self.failure is None):

@@ -1,7 +1,7 @@
 """Flat training views of a trajectory: one sample per branch, each sampled token trained at most once.
 
-A sample is derived, never stored. Where branches share a sampled node (a sub-agent, a fork after compaction), the
-first branch carries its loss and the others see it as context.
+A sample is derived, never stored. Where branches share a sampled node (a sub-agent, a fork after compaction),
+the first branch carries its loss and the others see it as context.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TRAINED_ROLES: frozenset[Role] = frozenset({"agent", "subagent"})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """One root-to-leaf branch as flat arrays over its T tokens."""
+    """One branch, from the root to the reply in node `leaf`, as flat arrays over its T tokens."""
 
     rollout_id: str
     leaf: int
@@ -34,19 +34,31 @@ class Sample:
 def samples(trajectory: Trajectory, roles: Collection[Role] = TRAINED_ROLES) -> list[Sample]:
     """Branches of `trajectory` that have tokens to train, each sampled token carrying loss in exactly one.
 
-    A call is trained if its reply was delivered and its role is in `roles`.
+    A call is trained if its reply was delivered and its role is in `roles`. A branch ends in a trained reply
+    with no trained reply below it, so that nothing is computed for what was abandoned.
     """
     graph = TokenGraph(trajectory.nodes)
-    by_node = {c.node_id: c for c in trajectory.calls}
-    open_nodes = {n for n, c in by_node.items() if c.delivered and c.role in roles}
+    trained = {c.node_id: c for c in trajectory.calls if c.delivered and c.role in roles}
+    by_node = {c.node_id: c for c in trajectory.calls} | trained
+    open_nodes = {n for n in trained if graph.nodes[n].sampled.any()}
     views = []
-    for leaf in graph.leaves():
+    for leaf in _ends(graph, open_nodes):
         path = graph.path(leaf)
-        trained = open_nodes & {n.node_id for n in path}
-        if trained:
-            views.append(_flatten(trajectory.rollout.rollout_id, path, by_node, trained))
-            open_nodes -= trained
+        carried = open_nodes & {n.node_id for n in path}
+        views.append(_flatten(trajectory.rollout.rollout_id, path, by_node, carried))
+        open_nodes -= carried
     return views
+
+
+def _ends(graph: TokenGraph, trained: Collection[int]) -> list[int]:
+    """Nodes of `trained` that are above no other, in the order they were written."""
+    above: set[int] = set()
+    for node_id in trained:
+        parent = graph.nodes[node_id].parent
+        while parent is not None and parent not in above:
+            above.add(parent)
+            parent = graph.nodes[parent].parent
+    return sorted(set(trained) - above)
 
 
 def _flatten(rollout_id: str, path: list[Node], by_node: dict[int, Call], trained: set[int]) -> Sample:

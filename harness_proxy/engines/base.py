@@ -1,8 +1,9 @@
 """What the proxy asks of an engine: token ids in, token ids and log-probabilities out.
 
-    EngineError
-      - EngineUnavailableError   worth a retry: the engine is starting, draining, overloaded or lost the request
-      - PromptTooLongError       final: prompt and reply do not fit the context window (also a ValueError)
+EngineError
+  - EngineUnavailableError   worth a retry: the engine is starting, draining, overloaded or lost it
+  - PromptTooLongError       final: prompt and reply do not fit the context window (also a ValueError)
+  - InvalidRequestError      final: ids outside the vocabulary, impossible sampling (also a ValueError)
 """
 
 from __future__ import annotations
@@ -26,8 +27,14 @@ class PromptTooLongError(EngineError, ValueError):
     """Raised when the prompt leaves no room for a reply in the context window."""
 
     def __init__(self, prompt_tokens: int, limit: int) -> None:
-        super().__init__(f"this model's maximum context length is {limit} tokens, the prompt has {prompt_tokens}")
+        super().__init__(
+            f"this model's maximum context length is {limit} tokens, the prompt has {prompt_tokens}"
+        )
         self.prompt_tokens, self.limit = prompt_tokens, limit
+
+
+class InvalidRequestError(EngineError, ValueError):
+    """Raised when a request could never be sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +44,7 @@ class Capability:
     model: str
     capture_level: CaptureLevel
     logprob_semantics: Literal["processed", "raw", "none"]
-    """processed: of the distribution that was sampled from (temperature and truncation applied); raw: before."""
+    """processed: of the distribution sampled from (temperature and truncation applied); raw: before."""
     context_tokens: int
 
 
@@ -59,7 +66,9 @@ class Engine(Protocol):
         """Try the engine and say what it really returns. Raises EngineError when it does not answer."""
         ...
 
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, *, session: str = "") -> Generation:
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: Sampling, *, session: str = ""
+    ) -> Generation:
         """Continue `prompt_ids`. `session` names the rollout, for cache and routing affinity.
 
         Raises PromptTooLongError and EngineUnavailableError.

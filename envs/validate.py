@@ -1,0 +1,113 @@
+"""Is a task fit to learn from and to measure with? `validate_task` plays it and says.
+
+Four checks, each by playing the task's own environment: the known solution scores 1, doing nothing scores 0,
+the known cheats score 0, and the same actions give the same observations, states and scores in a second
+environment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+
+from palestra.envs.env import TaskEnv
+from palestra.envs.errors import EnvError
+from palestra.rewards.score import GraderError
+from palestra.tasks.errors import TaskError
+from palestra.tasks.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check; `detail` says what was found."""
+
+    name: str
+    passed: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All checks of one task."""
+
+    task_id: str
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check passed."""
+        return all(check.passed for check in self.checks)
+
+
+def validate_task(task: Task) -> Report:
+    """Play `task` and report. A world or a grader that fails is a failed check, not an exception."""
+    return Report(task.id, tuple(_checks(task)))
+
+
+def _checks(task: Task) -> Iterator[Check]:
+    yield _check("gold scores 1", lambda: _gold(task))
+    yield _check("no-op scores 0", lambda: _no_op(task))
+    yield _check("repeats agree", lambda: _repeats(task))
+    yield _check("cheats score 0", lambda: _cheats(task))
+
+
+def _check(name: str, run: Callable[[], tuple[bool, str]]) -> Check:
+    try:
+        return Check(name, *run())
+    except (EnvError, GraderError, TaskError) as error:
+        return Check(name, False, str(error))
+
+
+def _gold(task: Task) -> tuple[bool, str]:
+    actions = _start(task).solution()
+    if not actions:
+        return False, "the environment knows no solution of this task"
+    env = _start(task)
+    _play(env, actions)
+    return env.score().value == 1.0, env.score().evidence
+
+
+def _no_op(task: Task) -> tuple[bool, str]:
+    score = _start(task).score()
+    return score.value == 0.0, score.evidence
+
+
+def _repeats(task: Task) -> tuple[bool, str]:
+    first, second = (_trace(task) for _ in range(2))
+    return first == second, "two plays agree" if first == second else f"{first!r} differs from {second!r}"
+
+
+def _cheats(task: Task) -> tuple[bool, str]:
+    scores = {}
+    for name, actions in _start(task).cheats().items():
+        env = _start(task)
+        _play(env, actions)
+        scores[name] = env.score().value
+    return not any(scores.values()), ", ".join(f"{name}: {value}" for name, value in scores.items())
+
+
+def _start(task: Task) -> TaskEnv:
+    env = gymnasium.make(task.env).unwrapped
+    if not isinstance(env, TaskEnv):
+        raise EnvError(f"{task.env} is a {type(env).__name__}; only a TaskEnv can be validated")
+    env.reset(seed=0, options={"task": task})
+    return env
+
+
+def _play(env: TaskEnv, actions: Sequence[str]) -> list[tuple[Any, ...]]:
+    """(observation, reward, terminated, truncated, anchor, state digest) per action."""
+    steps = []
+    for action in actions:
+        observation, reward, terminated, truncated, info = env.step(action)
+        steps.append((observation, reward, terminated, truncated, info["anchor"], info["state_digest"]))
+    return steps
+
+
+def _trace(task: Task) -> list[tuple[Any, ...]]:
+    env = _start(task)
+    probes = [json.dumps({"name": name, "arguments": {}}) for name in env.toolbox]
+    return _play(env, [*probes, *env.solution()][: task.budget.turns])

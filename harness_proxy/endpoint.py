@@ -1,0 +1,197 @@
+"""The HTTP side of the proxy: key, body, dialect, status, and whether the reply reached its caller.
+
+The key comes as `Authorization: Bearer <key>`, as `x-api-key: <key>` or in the path, /s/<key>/v1/... What
+fails on our side is answered before any byte of a reply, with the status that makes SDKs ask again (429, 503)
+or give up (500), and is put on the session's account. Every reply says which call it is in the header
+`x-palestra-call`; one that a budget wrote has `x-palestra-stop` instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import orjson
+
+from palestra.harness_proxy.asgi import Receive, Scope, Send, has_left, headers_of, read_body, respond
+from palestra.harness_proxy.dialects import DIALECTS
+from palestra.harness_proxy.dialects.base import Dialect, Reply
+from palestra.harness_proxy.errors import (
+    BadRequestError,
+    EngineBusyError,
+    EngineFailedError,
+    InternalError,
+    MethodError,
+    NotFoundError,
+    PausedError,
+    RequestError,
+    UnknownKeyError,
+    UpgradeError,
+)
+from palestra.harness_proxy.recorder import Recorder
+from palestra.harness_proxy.sessions import Session
+from palestra.trajectories.model import Failure
+
+_JSON = b"application/json"
+_EVENTS = b"text/event-stream; charset=utf-8"
+_log = logging.getLogger(__name__)
+
+
+class Gate:
+    """Lets calls in or not, and knows when the last one is out."""
+
+    def __init__(self, retry_after_s: float) -> None:
+        self.paused = False
+        self._retry_after_s = retry_after_s
+        self._inside = 0
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    @contextmanager
+    def enter(self) -> Iterator[None]:
+        """For the time of one call."""
+        self._inside += 1
+        self._empty.clear()
+        try:
+            yield
+        finally:
+            self._inside -= 1
+            if not self._inside:
+                self._empty.set()
+
+    def check(self) -> None:
+        """Raises PausedError while the gate is closed."""
+        if self.paused:
+            raise PausedError("weights are being updated, ask again", self._retry_after_s)
+
+    async def drain(self) -> None:
+        """Wait until nobody is inside."""
+        await self._empty.wait()
+
+
+class Endpoint:
+    """The ASGI application. `sessions` is the live table of open sessions by key."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        sessions: Mapping[str, Session],
+        gate: Gate,
+        model_name: str,
+        max_body_bytes: int,
+    ) -> None:
+        self._recorder = recorder
+        self._sessions = sessions
+        self._gate = gate
+        self._model_name = model_name
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        key, path = _split_path(scope["path"])
+        dialect = next((d for d in DIALECTS if d.serves(path)), None)
+        try:
+            if dialect is not None and scope["method"] == "POST":
+                await self._call(dialect, key, scope, receive, send)
+            else:
+                await self._aside(path, scope, send)
+        except RequestError as error:
+            await _refuse(send, dialect or DIALECTS[0], error)
+
+    async def _call(
+        self, dialect: Dialect, key: str | None, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        headers = headers_of(scope)
+        session = self._session(key or _key_of(headers))
+        body = await read_body(receive, headers, self._max_body_bytes)
+        retried = headers.get(b"x-stainless-retry-count", b"0") != b"0"
+        with self._gate.enter():
+            payload, kind, reply = await self._answer(session, dialect, body, retried)
+            if not has_left(receive):
+                await respond(send, 200, payload, {b"content-type": kind} | _marks(reply))
+                session.mark_delivered(reply.seq)
+
+    async def _answer(
+        self, session: Session, dialect: Dialect, body: bytes, retried: bool
+    ) -> tuple[bytes, bytes, Reply]:
+        """(payload, content type, reply). What fails between two transfers is put on the session's
+        account."""
+        digest = hashlib.sha256(body).hexdigest()
+        try:
+            self._gate.check()
+            request = dialect.decode(_parse(body))
+            reply = await self._recorder.answer(session, dialect, request, digest, retried)
+            if request.stream:
+                return dialect.stream(request, reply), _EVENTS, reply
+            return dialect.encode(request, reply), _JSON, reply
+        except (EngineBusyError, PausedError) as error:
+            session.outage(digest, Failure("provider", "generate", str(error), retryable=True))
+            raise
+        except EngineFailedError as error:
+            session.fail(Failure("provider", "generate", str(error)))
+            raise
+        except RequestError as error:
+            session.note(f"answered {error.status}: {error}")
+            raise
+        except Exception as error:  # the last line: whatever it is, this rollout must not be scored
+            _log.exception("rollout %s: a call failed inside the proxy", session.rollout_id)
+            session.fail(Failure("proxy", "call", f"{type(error).__name__}: {error}"))
+            raise InternalError("the proxy failed, the rollout is marked as failed") from error
+
+    async def _aside(self, path: str, scope: Scope, send: Send) -> None:
+        """Requests that sample nothing: probes, model lists, and mistakes. None of them is recorded."""
+        method = scope["method"]
+        if headers_of(scope).get(b"upgrade", b"").lower() == b"websocket":
+            raise UpgradeError("WebSockets are not served here, use POST")
+        replies = (d.side_reply(method, path, self._model_name) for d in DIALECTS)
+        body = next((r for r in replies if r is not None), None)
+        if body is not None:
+            await respond(send, 200, body, {b"content-type": _JSON})
+        elif any(d.serves(path) for d in DIALECTS):
+            raise MethodError(f"{path} takes POST, not {method}")
+        else:
+            raise NotFoundError(f"nothing is served at {path}: POST to /v1/chat/completions")
+
+    def _session(self, key: str) -> Session:
+        session = self._sessions.get(key)
+        if session is None:
+            raise UnknownKeyError("no open session has this key: use the key and URL of an open session")
+        return session
+
+
+def _split_path(path: str) -> tuple[str | None, str]:
+    """(key, path) of /s/<key>/<path>; (None, path) of any other."""
+    if not path.startswith("/s/"):
+        return None, path.rstrip("/") or "/"
+    key, _, rest = path[3:].partition("/")
+    return key, "/" + rest.rstrip("/")
+
+
+def _key_of(headers: Mapping[bytes, bytes]) -> str:
+    scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+    found = token.strip() if scheme.lower() == b"bearer" else b""
+    return (found or headers.get(b"x-api-key", b"")).decode("latin-1")
+
+
+def _parse(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadRequestError(f"the body is not JSON: {error}") from error
+
+
+def _marks(reply: Reply) -> dict[bytes, bytes]:
+    if reply.seq is None:
+        return {b"x-palestra-stop": (reply.stop or "").encode()}
+    return {b"x-palestra-call": b"%d" % reply.seq}
+
+
+async def _refuse(send: Send, dialect: Dialect, error: RequestError) -> None:
+    headers = {b"content-type": _JSON}
+    if error.retry_after_s is not None:
+        headers[b"retry-after"] = b"%g" % error.retry_after_s
+    await respond(send, error.status, dialect.error(error), headers)

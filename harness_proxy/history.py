@@ -1,0 +1,206 @@
+"""Which recorded reply does a history continue?
+
+A session's conversations form a tree of messages. Callers send the whole history every time and rarely send
+it back as they got it: keys reordered, arguments compacted, text trimmed, parts split, reasoning dropped.
+`walk` follows a history down the tree, forgiving that, and ends at a `Point`; the nearest recorded reply
+above it owns the token ids to continue. A sampled reply is recognised by the ids of its tool calls, which the
+proxy made up, else by its normal form.
+
+Items that were sent before in the same order are compared as they are, which is C speed, so a turn costs
+Python work only for what is new. What this is not: the token graph. Two texts that tokenise alike are two
+points here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import orjson
+
+from palestra.trajectories.model import Drift, Message
+
+_THREADS = 4
+"""Conversations of one session that are remembered as sent; more are read in full."""
+
+
+@dataclass(eq=False)
+class Point:
+    """One message in its history. Those that the engine sampled have a `node_id`."""
+
+    parent: Point | None = None
+    message: Message | None = None
+    node_id: int | None = None
+    drift: Drift | None = None
+    depth: int = 0
+    children: dict[Hashable, Point] = field(default_factory=dict)
+    replies: list[Point] = field(default_factory=list)
+
+    @cached_property
+    def form(self) -> Hashable:
+        """What stays the same when a harness writes the message again."""
+        return normal_form(self.message) if self.message is not None else None
+
+    def up(self) -> Iterator[Point]:
+        """This point and those above it, without the root."""
+        point = self
+        while point.parent is not None:
+            yield point
+            point = point.parent
+
+    def messages(self) -> list[Message]:
+        """The history that ends here."""
+        return [p.message for p in self.up() if p.message is not None][::-1]
+
+    def since_reply(self) -> tuple[Point | None, list[Point]]:
+        """The nearest sampled reply at or above, and the points below it in order."""
+        tail: list[Point] = []
+        for point in self.up():
+            if point.node_id is not None:
+                return point, tail[::-1]
+            tail.append(point)
+        return None, tail[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Thread:
+    tools: str | None
+    turns: list[Any]
+    points: list[Point]
+
+
+class History:
+    """All conversations of one session."""
+
+    def __init__(self) -> None:
+        self._roots: dict[str | None, Point] = {}
+        self._threads: list[_Thread] = []
+        self._by_call_id: dict[str, Point] = {}
+        self._replies: list[Point] = []
+
+    def walk(
+        self, tools_sha256: str | None, turns: list[Any], read: Callable[[Any], Sequence[Message]]
+    ) -> Point:
+        """The point at which `turns` end; messages that are new are added. `read` makes messages of one
+        turn."""
+        thread, shared = self._thread(tools_sha256, turns)
+        points = thread.points[:shared] if thread is not None else []
+        point = points[-1] if points else self._roots.setdefault(tools_sha256, Point())
+        for turn in turns[shared:]:
+            for message in read(turn):
+                point = self._step(point, message)
+            points.append(point)
+        self._remember(_Thread(tools_sha256, turns, points), thread, shared)
+        return point
+
+    def record(self, point: Point, reply: Message, node_id: int) -> None:
+        """`reply` was sampled at `point` and is `node_id` of the token graph."""
+        sampled = Point(point, reply, node_id, None, point.depth + 1)
+        point.replies.append(sampled)
+        self._replies.append(sampled)
+        self._by_call_id.update((call.id, sampled) for call in reply.tool_calls)
+
+    def _thread(self, tools: str | None, turns: list[Any]) -> tuple[_Thread | None, int]:
+        best: _Thread | None = None
+        longest = 0
+        for thread in self._threads:
+            shared = _shared(thread.turns, turns) if thread.tools == tools else 0
+            if shared > longest:
+                best, longest = thread, shared
+        return best, longest
+
+    def _remember(self, new: _Thread, old: _Thread | None, shared: int) -> None:
+        if old is not None and shared == len(old.turns):
+            self._threads.remove(old)
+        self._threads = [new, *self._threads[: _THREADS - 1]]
+
+    def _step(self, point: Point, message: Message) -> Point:
+        if message.role == "assistant":
+            reply = self._recorded(point, message)
+            if reply is not None:
+                return reply
+        key = normal_form(message)
+        child = point.children.get(key)
+        if child is None:
+            drift = self._drift(point, message) if message.role == "assistant" else None
+            child = point.children[key] = Point(point, message, None, drift, point.depth + 1)
+        return child
+
+    def _recorded(self, point: Point, message: Message) -> Point | None:
+        """The reply sampled at `point` that `message` brings back."""
+        known = self._known(message)
+        if known is not None:
+            same = [c.id for c in message.tool_calls] == [c.id for c in _message(known).tool_calls]
+            return known if same and known.parent is point else None
+        return next((r for r in reversed(point.replies) if _equal(message, r)), None)
+
+    def _drift(self, point: Point, message: Message) -> Drift | None:
+        """Why an assistant message that looks sampled is not where it was sampled; None for a foreign one."""
+        counterpart = self._known(message) or next((r for r in self._replies if _equal(message, r)), None)
+        if counterpart is not None and counterpart.parent is not None:
+            return _first_difference(counterpart.parent, point)
+        return Drift("message", point.depth) if point.replies else None
+
+    def _known(self, message: Message) -> Point | None:
+        return next((self._by_call_id[c.id] for c in message.tool_calls if c.id in self._by_call_id), None)
+
+
+def normal_form(message: Message) -> Hashable:
+    """Role, trimmed text, media and tool calls; ids, reasoning and the spelling of arguments do not count."""
+    calls = tuple((c.name, _normal_arguments(c.arguments)) for c in message.tool_calls)
+    return (message.role, message.content.strip(), calls, message.media)
+
+
+def _normal_arguments(arguments: str) -> str | bytes:
+    try:
+        return orjson.dumps(_normal_value(orjson.loads(arguments)), option=orjson.OPT_SORT_KEYS)
+    except (ValueError, TypeError, RecursionError):  # not JSON, or too deep for it
+        return arguments.strip()
+
+
+def _normal_value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _normal_value(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list):
+        return [_normal_value(v) for v in value]
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+
+
+def _equal(message: Message, reply: Point) -> bool:
+    """Whether `message` is `reply` written again. Reasoning that was dropped matches."""
+    reasoning = (_message(reply).reasoning or "").strip()
+    kept = message.reasoning is None or message.reasoning.strip() == reasoning
+    return kept and normal_form(message) == reply.form
+
+
+def _message(point: Point) -> Message:
+    assert point.message is not None
+    return point.message
+
+
+def _shared(old: list[Any], new: list[Any]) -> int:
+    if new[: len(old)] == old:
+        return len(old)
+    return next(
+        (i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new))
+    )
+
+
+def _first_difference(recorded: Point, seen: Point) -> Drift:
+    old, new = list(recorded.up())[::-1], list(seen.up())[::-1]
+    if _root(recorded) is not _root(seen):
+        return Drift("tools", 0)
+    pairs = enumerate(zip(old, new, strict=False))
+    position = next((i for i, (a, b) in pairs if a is not b), min(len(old), len(new)))
+    system = any(
+        _message(p).role == "system" for p in [*old[position : position + 1], *new[position : position + 1]]
+    )
+    return Drift("system" if system else "message", position)
+
+
+def _root(point: Point) -> Point:
+    while point.parent is not None:
+        point = point.parent
+    return point

@@ -1,0 +1,51 @@
+"""uvicorn inside the running event loop: one socket, no signal handlers, no access log, no lifespan."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import uvicorn
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves the process's signal handlers alone."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Listener:
+    """A listening server. Make one with `open`."""
+
+    def __init__(self, server: uvicorn.Server, task: asyncio.Task[None], url: str) -> None:
+        self.url = url
+        self._server = server
+        self._task = task
+
+    @classmethod
+    async def open(cls, app: Callable[..., Any], host: str, port: int) -> Listener:
+        """Listen on host:port and return once connections are taken. Raises OSError where that is
+        impossible."""
+        sock = socket.create_server((host, port), backlog=2048)
+        server = _Server(
+            uvicorn.Config(
+                app, http="httptools", ws="none", lifespan="off", interface="asgi3", access_log=False,
+                log_config=None, server_header=False, date_header=False, timeout_keep_alive=600, backlog=2048,
+            )
+        )  # fmt: skip
+        task = asyncio.create_task(server.serve(sockets=[sock]), name="palestra-proxy")
+        while not server.started and not task.done():
+            await asyncio.sleep(0.001)
+        if task.done():
+            await task
+        return cls(server, task, f"http://{host}:{sock.getsockname()[1]}")
+
+    async def aclose(self) -> None:
+        """Stop; connections that are open are cut."""
+        self._server.should_exit = self._server.force_exit = True
+        await self._task

@@ -1,0 +1,296 @@
+"""From a request to a recorded reply: find the history, build the prompt, sample, commit, and only then
+answer.
+
+The prompt comes from the bridge (the recorded ids of the path, and only the new messages rendered) where the
+history continues a recorded reply, else from a full render. Either way the graph gets exactly what the engine
+was given and what it gave. Sampling is the session's; `max_tokens` of the request counts where it is smaller,
+and the seed of call k is a fixed function of the session's seed and k.
+
+One body is sampled once: a second request with the same body while the first is in flight gets the same
+reply, and so does one that says it is a retry, or that follows a reply which reached nobody. To draw several
+samples of one history at once, let the bodies differ, for example in `seed`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from palestra.harness_proxy.dialects.base import Dialect, Reply, Request
+from palestra.harness_proxy.engines.base import (
+    Capability,
+    Engine,
+    EngineError,
+    EngineUnavailableError,
+    Generation,
+    PromptTooLongError,
+)
+from palestra.harness_proxy.errors import (
+    BadRequestError,
+    ContextLengthError,
+    EngineBusyError,
+    EngineFailedError,
+    RenderingError,
+)
+from palestra.harness_proxy.history import Point
+from palestra.harness_proxy.rendering import Rendering
+from palestra.harness_proxy.sessions import Session
+from palestra.trajectories.graph import Segment
+from palestra.trajectories.model import Call, Drift, IntArray, Message, Sampling, ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    ids: list[int]
+    array: IntArray
+    segments: tuple[Segment, ...]
+    mode: str
+    drift: Drift | None
+    after: int | None
+    """The node that a bridged prompt continues."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What one call carries from step to step."""
+
+    session: Session
+    dialect: str
+    digest: str
+    request: Request
+    tools_sha256: str | None
+    point: Point
+    started_s: float
+
+
+class Recorder:
+    """Answers calls of all sessions with one engine. `capability` is what the engine was probed to give."""
+
+    capability: Capability
+
+    def __init__(self, engine: Engine, rendering: Rendering, retry_after_s: float) -> None:
+        self._engine = engine
+        self._rendering = rendering
+        self._retry_after_s = retry_after_s
+
+    async def answer(
+        self, session: Session, dialect: Dialect, request: Request, digest: str, retried: bool
+    ) -> Reply:
+        """The reply to `request`, recorded. Raises RequestError."""
+        running = session.in_flight.get(digest)
+        if running is not None:
+            session.note("a request was repeated while it was in flight: one sample, one reply")
+            return await asyncio.shield(running)
+        replay = session.replay(digest, retried)
+        if replay is not None:
+            session.note(f"the reply of call {replay.seq} was given again to a caller who missed it")
+            return replay
+        return await self._lead(session, dialect, request, digest)
+
+    async def _lead(self, session: Session, dialect: Dialect, request: Request, digest: str) -> Reply:
+        """Answer, and let followers of the same digest share the outcome."""
+        outcome = session.in_flight[digest] = asyncio.get_running_loop().create_future()
+        try:
+            reply = await self._serve(session, dialect, request, digest)
+        except BaseException as error:
+            outcome.set_exception(_for_followers(error))
+            outcome.exception()  # nobody may be following
+            raise
+        else:
+            outcome.set_result(reply)
+            return reply
+        finally:
+            del session.in_flight[digest]
+
+    async def _serve(self, session: Session, dialect: Dialect, request: Request, digest: str) -> Reply:
+        started_s = session.elapsed_s()
+        for name in request.unapplied:
+            session.note(f"{name} is on record and was not applied: sampling belongs to the trainer")
+        if session.calls_are_spent():
+            return _stopped(session, "max_calls", f"The budget of {session.max_calls} calls is used up.", 0)
+        tools_sha256 = session.tools_sha256(request.tools)
+        point = session.history.walk(tools_sha256, request.turns, dialect.read)
+        work = _Work(session, dialect.name, digest, request, tools_sha256, point, started_s)
+        prompt = self._prompt(work)
+        limit, why = self._path_limit(session)
+        if len(prompt.ids) >= limit:
+            return _stopped(session, why, f"The budget of {limit} tokens is used up.", len(prompt.ids))
+        return await self._sample(work, prompt, limit)
+
+    def _prompt(self, work: _Work) -> _Prompt:
+        try:
+            return self._bridge(work) or self._render(work)
+        except RenderingError as error:
+            raise BadRequestError(str(error)) from error
+
+    def _bridge(self, work: _Work) -> _Prompt | None:
+        """Recorded ids plus the new messages, where those are all that is new."""
+        reply, tail = work.point.since_reply()
+        messages = [p.message for p in tail if p.message is not None]
+        if reply is None or reply.node_id is None or not tail or any(m.role == "assistant" for m in messages):
+            return None
+        graph = work.session.graph
+        path = graph.path_ids(reply.node_id)
+        ids, cut = path.tolist(), len(path) - len(graph.nodes[reply.node_id].logprobs)
+        prompt = self._rendering.bridge(ids[:cut], ids[cut:], messages, work.request.tools)
+        if prompt is None:
+            return None
+        array = np.concatenate([path, np.array(prompt.ids[len(path) :], np.int32)])
+        return _Prompt(prompt.ids, array, prompt.segments, "bridge", None, reply.node_id)
+
+    def _render(self, work: _Work) -> _Prompt:
+        prompt = self._rendering.render(work.point.messages(), work.request.tools)
+        array = np.array(prompt.ids, np.int32)
+        reply, tail = work.point.since_reply()
+        drift = next((p.drift for p in tail if p.drift is not None), None)
+        if drift is None and reply is not None and reply.node_id is not None:
+            drift = _token_drift(work.session.graph.path_ids(reply.node_id), array)
+        return _Prompt(prompt.ids, array, prompt.segments, "render", drift, None)
+
+    def _path_limit(self, session: Session) -> tuple[int, str]:
+        budget, context = session.max_path_tokens, self.capability.context_tokens
+        return (
+            (budget, "max_path_tokens") if budget is not None and budget <= context else (context, "context")
+        )
+
+    async def _sample(self, work: _Work, prompt: _Prompt, limit: int) -> Reply:
+        session = work.session
+        seq = session.claim()
+        try:
+            sampling = self._sampling(session, seq, work.request, limit - len(prompt.ids))
+            generation = await self._generate(session, prompt.ids, sampling)
+            return self._commit(work, prompt, seq, sampling, generation)
+        except BaseException:
+            session.release(seq)
+            raise
+
+    def _sampling(self, session: Session, seq: int, request: Request, room: int) -> Sampling:
+        wanted = [session.sampling.max_tokens, room, request.max_tokens]
+        seed = session.sampling.seed
+        return replace(
+            session.sampling,
+            max_tokens=min(w for w in wanted if w is not None),
+            stop_token_ids=session.sampling.stop_token_ids or self._rendering.stop_token_ids,
+            seed=None if seed is None else _call_seed(seed, seq),
+        )
+
+    async def _generate(self, session: Session, ids: list[int], sampling: Sampling) -> Generation:
+        """Sample; the one place where an engine's errors become answers."""
+        try:
+            async with session.cancelled_on_close():
+                generation = await self._engine.generate(ids, sampling, session=session.rollout_id)
+        except PromptTooLongError as error:
+            session.note(f"engine: {error}")
+            raise ContextLengthError(str(error)) from error
+        except EngineUnavailableError as error:
+            raise EngineBusyError(str(error), self._retry_after_s) from error
+        except EngineError as error:
+            raise EngineFailedError(str(error)) from error
+        if generation.finish_reason == "abort":
+            raise EngineBusyError("the engine gave the reply up half-way", self._retry_after_s)
+        return generation
+
+    def _commit(
+        self, work: _Work, prompt: _Prompt, seq: int, sampling: Sampling, generation: Generation
+    ) -> Reply:
+        session, request = work.session, work.request
+        sampled, logprobs = _arrays(generation)
+        parsed, parse_status = self._rendering.parse(generation.token_ids, prompt.ids, request.tools)
+        message = _name_tool_calls(parsed, session.rollout_id, seq)
+        node_id = session.graph.commit(
+            prompt.array, prompt.segments, message, sampled, logprobs, generation.versions, prompt.after
+        )
+        session.history.record(work.point, message, node_id)
+        call = Call(
+            seq=seq,
+            dialect=work.dialect,
+            request_sha256=work.digest,
+            tools_sha256=work.tools_sha256,
+            prompt_mode="bridge" if prompt.mode == "bridge" else "render",
+            requested=request.requested,
+            effective=sampling,
+            logprob_semantics=self.capability.logprob_semantics,
+            policy_version=generation.versions[0][1],
+            finish_reason=generation.finish_reason,
+            parse_status=parse_status,
+            node_id=node_id,
+            prompt_tokens=len(prompt.ids),
+            started_s=work.started_s,
+            duration_s=session.elapsed_s() - work.started_s,
+            retry_of=session.answered_before(work.digest),
+            drift=prompt.drift,
+        )
+        reply = self._reply(work, prompt, call, message, generation)
+        session.record(call, reply)
+        return reply
+
+    def _reply(
+        self, work: _Work, prompt: _Prompt, call: Call, message: Message, generation: Generation
+    ) -> Reply:
+        ids, logprobs = generation.token_ids, generation.logprobs
+        texts = [self._rendering.decode([i]) for i in ids] if work.request.logprobs else []
+        return Reply(
+            id=f"{call.seq}-{work.digest[:16]}",
+            message=message,
+            finish_reason=generation.finish_reason,
+            prompt_tokens=len(prompt.ids),
+            completion_tokens=len(ids),
+            seq=call.seq,
+            logprobs=tuple(zip(texts, logprobs, strict=False)),
+            prompt_ids=tuple(prompt.ids) if work.request.token_ids else (),
+            token_ids=tuple(ids) if work.request.token_ids else (),
+        )
+
+
+def _arrays(generation: Generation) -> tuple[IntArray, Any]:
+    sampled = np.array(generation.token_ids, np.int32)
+    logprobs = np.array(generation.logprobs, np.float32)
+    if not sampled.size or sampled.shape != logprobs.shape or not np.isfinite(logprobs).all():
+        raise EngineFailedError(
+            f"the engine sent {sampled.size} tokens with {logprobs.size} log-probabilities, "
+            f"{int(np.isfinite(logprobs).sum())} of them finite: it must send a token, and one for each"
+        )
+    return sampled, logprobs
+
+
+def _name_tool_calls(message: Message, rollout_id: str, seq: int) -> Message:
+    """Give each tool call an id that says which call it came from: call_<seq>_<index>_<unique>."""
+    if not message.tool_calls:
+        return message
+    named = (
+        ToolCall(f"call_{seq}_{i}_{_unique(rollout_id, seq, i)}", c.name, c.arguments)
+        for i, c in enumerate(message.tool_calls)
+    )
+    return replace(message, tool_calls=tuple(named))
+
+
+def _unique(rollout_id: str, seq: int, index: int) -> str:
+    return hashlib.blake2b(f"{rollout_id}/{seq}/{index}".encode(), digest_size=4).hexdigest()
+
+
+def _call_seed(seed: int, seq: int) -> int:
+    digest = hashlib.blake2b(f"{seed}/{seq}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def _token_drift(path: IntArray, prompt: IntArray) -> Drift | None:
+    size = min(len(path), len(prompt))
+    differing = np.flatnonzero(path[:size] != prompt[:size])
+    if len(differing):
+        return Drift("tokens", int(differing[0]))
+    return Drift("tokens", size) if len(path) > len(prompt) else None
+
+
+def _stopped(session: Session, why: str, text: str, prompt_tokens: int) -> Reply:
+    """An answer that no engine sampled and that is not recorded: the harness is to end."""
+    session.stop(why)
+    return Reply(f"stop-{why}", Message("assistant", text), "stop", prompt_tokens, 0, None, why)
+
+
+def _for_followers(error: BaseException) -> BaseException:
+    gone = isinstance(error, asyncio.CancelledError)
+    return EngineBusyError("the first request with this body was cancelled", 0.0) if gone else error

@@ -1,0 +1,301 @@
+"""Messages to token ids and back, for one model family.
+
+The chat formats are those of the `renderers` package (PrimeIntellect, Apache-2.0): hand-written per family,
+no Jinja. Two ways lead to a prompt: `render` writes a whole history, `bridge` appends new messages to tokens
+that exist already and leaves those exactly as they were sampled. Both say where each message ends.
+
+The tokenizer is the model directory's `tokenizer.json` through the `tokenizers` library; transformers, which
+takes seconds to import, is not needed. Literal special tokens inside a message's text become special tokens,
+as they do in the reference chat templates.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import orjson
+
+from palestra.harness_proxy.errors import RenderingError
+from palestra.trajectories.graph import Segment
+from palestra.trajectories.model import Message, ParseStatus, ToolCall
+
+FAMILY_OF_MODEL_TYPE = {"qwen3": "qwen3", "qwen3_moe": "qwen3", "gpt_oss": "gpt-oss", "hy_v3": "hy3"}
+"""`model_type` of config.json to renderer, only where one architecture means one chat format."""
+
+Tools = Sequence[Mapping[str, Any]]
+
+_CACHED_TEXT_CHARS = 65_536
+_CACHED_IDS = 16
+_ARGUMENTS_KEY = re.compile(r'"arguments"\s*:\s*')
+_JSON = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Token ids to continue, and the messages that end them with the position at which each ends."""
+
+    ids: list[int]
+    segments: tuple[Segment, ...]
+
+
+class LocalTokenizer:
+    """A `tokenizer.json` behind the small interface that `renderers` asks for.
+
+    Encoding is a pure function of the text, so texts up to 64 KiB are kept: a system message with its tools
+    is encoded once for all rollouts.
+    """
+
+    unk_token_id: int | None = None
+
+    def __init__(self, path: Path, eos_token_id: int | None = None) -> None:
+        """Raises RenderingError when `path` is missing or not a tokenizer."""
+        from tokenizers import Tokenizer
+
+        if not path.is_file():
+            raise RenderingError(f"no {path.name} in {path.parent}: give the directory of a local model")
+        self.name_or_path = str(path.parent)
+        self.eos_token_id = eos_token_id
+        self._tokenizer = Tokenizer.from_file(str(path))
+        self._cached_encode = lru_cache(maxsize=512)(self._encode)
+        self._cached_decode = lru_cache(maxsize=4096)(self._decode)
+
+    def encode(self, text: str, *args: Any, **kwargs: Any) -> list[int]:
+        """Token ids of `text`, nothing added at its ends."""
+        return list(self._cached_encode(text) if len(text) <= _CACHED_TEXT_CHARS else self._encode(text))
+
+    def decode(self, token_ids: Any, *args: Any, **kwargs: Any) -> str:
+        """Text of `token_ids`, special tokens included."""
+        ids = (token_ids,) if isinstance(token_ids, int) else tuple(token_ids)
+        return self._cached_decode(ids) if len(ids) <= _CACHED_IDS else self._decode(ids)
+
+    def convert_tokens_to_ids(self, tokens: Any) -> Any:
+        """The id of one token, or of each in a list; None where it is not in the vocabulary."""
+        if isinstance(tokens, str):
+            return self._tokenizer.token_to_id(tokens)
+        return [self._tokenizer.token_to_id(t) for t in tokens]
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def _decode(self, ids: tuple[int, ...]) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=False))
+
+
+class Rendering:
+    """The chat format of one model family, bound to one tokenizer."""
+
+    def __init__(self, renderer: Any, tokenizer: LocalTokenizer) -> None:
+        self._renderer = renderer
+        self._tokenizer = tokenizer
+        self.stop_token_ids: tuple[int, ...] = tuple(renderer.get_stop_token_ids())
+
+    @classmethod
+    def load(
+        cls, model_dir: str | Path, *, family: str | None = None, enable_thinking: bool = False
+    ) -> Rendering:
+        """The format of the model in `model_dir` (tokenizer.json, config.json).
+
+        `family` names a renderer, for example "qwen3"; without it `model_type` of config.json decides where
+        that is unambiguous. Raises RenderingError.
+        """
+        from renderers import create_renderer
+
+        directory = Path(model_dir)
+        config = _read_config(directory) if family is None else {}
+        name = family or _family(config, directory)
+        tokenizer = LocalTokenizer(directory / "tokenizer.json")
+        try:
+            return cls(create_renderer(tokenizer, _renderer_config(name, enable_thinking)), tokenizer)
+        except (AssertionError, RuntimeError) as error:  # no special token; no vocabulary of gpt-oss
+            raise RenderingError(
+                f"the tokenizer in {directory} does not fit family {name!r}: {error}"
+            ) from error
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text` alone, outside any message."""
+        return self._tokenizer.encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of `ids`, special tokens included; bytes that are not UTF-8 become U+FFFD."""
+        return self._tokenizer.decode(ids)
+
+    def render(self, messages: Sequence[Message], tools: Tools = ()) -> Prompt:
+        """The whole history, ending where the assistant's next turn begins.
+
+        Raises RenderingError for a history that the family's format does not allow.
+        """
+        wire = [_to_wire(m) for m in messages]
+        try:
+            rendered = self._renderer.render(wire, tools=list(tools) or None, add_generation_prompt=True)
+        except ValueError as error:
+            raise RenderingError(f"this history cannot be rendered: {error}") from error
+        ends = _message_ends(rendered, messages)
+        return Prompt(rendered.token_ids, _segments(messages, ends))
+
+    def bridge(
+        self,
+        prompt_ids: Sequence[int],
+        completion_ids: Sequence[int],
+        messages: Sequence[Message],
+        tools: Tools = (),
+    ) -> Prompt | None:
+        """`prompt_ids + completion_ids`, then `messages`, then the start of the assistant's next turn.
+
+        None where the format cannot continue those tokens as they are; then only `render` is right. A reply
+        that was cut off is closed by the format's own end-of-turn token, which counts to the first new
+        message.
+        """
+        previous = [*prompt_ids, *completion_ids]
+        start = len(previous)
+        bridged = self._renderer.bridge_to_next_turn(
+            previous[: len(prompt_ids)],
+            previous[len(prompt_ids) :],
+            [_to_wire(m) for m in messages],
+            tools=list(tools) or None,
+        )
+        if bridged is None or bridged.token_ids[:start] != previous:
+            return None
+        ends = _last_positions(bridged.message_indices[start:], len(messages))
+        return Prompt(bridged.token_ids, _segments(messages, [start + end for end in ends]))
+
+    def parse(
+        self, sampled_ids: Sequence[int], prompt_ids: Sequence[int], tools: Tools = ()
+    ) -> tuple[Message, ParseStatus]:
+        """What the sampled tokens say. A tool call that does not parse stays in the content, word for word.
+
+        The tool calls carry no ids; the proxy names them.
+        """
+        ids = list(sampled_ids)
+        try:
+            parsed = self._renderer.parse_response(
+                ids, tools=list(tools) or None, prompt_ids=list(prompt_ids)
+            )
+        except (ValueError, RecursionError):  # JSON nested too deep, or numbers too long, for Python's parser
+            return Message("assistant", self._text(ids)), "malformed"
+        calls = [(c, _tool_call(c)) for c in parsed.tool_calls]
+        good = tuple(call for _, call in calls if call is not None)
+        broken = [self._raw(c, ids) for c, call in calls if call is None]
+        content = "\n".join(filter(None, [parsed.content, *broken]))
+        status: ParseStatus = "malformed" if broken else "ok" if good else "text"
+        return Message("assistant", content, parsed.reasoning_content or None, good), status
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return self.decode([i for i in ids if i not in self.stop_token_ids])
+
+    def _raw(self, call: Any, ids: list[int]) -> str:
+        return self.decode(ids[slice(*call.token_span)]) if call.token_span else str(call.raw)
+
+
+def _tool_call(parsed: Any) -> ToolCall | None:
+    """The call with the arguments as they were sampled where the format is JSON; None for a broken one."""
+    if parsed.status != "ok" or not isinstance(parsed.name, str) or not isinstance(parsed.arguments, dict):
+        return None
+    try:
+        arguments = _sampled_arguments(parsed.raw, parsed.arguments)
+        (parsed.name + arguments).encode()
+        return ToolCall("", parsed.name, arguments)
+    except (UnicodeEncodeError, RecursionError):
+        return None
+
+
+def _sampled_arguments(raw: str, arguments: dict[str, Any]) -> str:
+    for key in _ARGUMENTS_KEY.finditer(raw):
+        try:
+            value, end = _JSON.raw_decode(raw, key.end())
+        except json.JSONDecodeError:
+            continue
+        if value == arguments:
+            return raw[key.end() : end]
+    return json.dumps(arguments, ensure_ascii=False)
+
+
+def _to_wire(message: Message) -> dict[str, Any]:
+    wire: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        wire["tool_calls"] = [
+            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
+            for c in message.tool_calls
+        ]
+    optional = {
+        "reasoning_content": message.reasoning,
+        "tool_call_id": message.tool_call_id,
+        "name": message.name,
+    }
+    wire.update((k, v) for k, v in optional.items() if v is not None)
+    return wire
+
+
+def _message_ends(rendered: Any, messages: Sequence[Message]) -> list[int]:
+    """Ends of all messages. An assistant's ends with its last sampled token, so that full renders and bridges
+    cut a conversation at the same places."""
+    owners = np.array(rendered.message_indices)
+    if rendered.sampled_mask:
+        assistant = np.array([m.role == "assistant" for m in messages])
+        owners[assistant[owners] & (owners >= 0) & ~np.array(rendered.sampled_mask)] = -1
+    return _last_positions(owners.tolist(), len(messages))
+
+
+def _last_positions(owners: Iterable[int], count: int) -> list[int]:
+    """One past the last token of each message, 0 for a message without tokens."""
+    ends = [0] * count
+    for position, owner in enumerate(owners):
+        if owner >= 0:
+            ends[owner] = position + 1
+    return ends
+
+
+def _segments(messages: Sequence[Message], ends: Sequence[int]) -> tuple[Segment, ...]:
+    return tuple(Segment(m, end) for m, end in sorted(zip(messages, ends, strict=True), key=lambda s: s[1]))
+
+
+def _read_config(directory: Path) -> dict[str, Any]:
+    path = directory / "config.json"
+    try:
+        config = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise RenderingError(
+            f"cannot read {path}: {error}; or name the chat format with family=..."
+        ) from error
+    return config if isinstance(config, dict) else {}
+
+
+def _family(config: Mapping[str, Any], directory: Path) -> str:
+    model_type = config.get("model_type")
+    if model_type in FAMILY_OF_MODEL_TYPE:
+        return FAMILY_OF_MODEL_TYPE[model_type]
+    raise RenderingError(
+        f"model_type {model_type!r} in {directory / 'config.json'} does not decide the chat format "
+        f"(known: {', '.join(FAMILY_OF_MODEL_TYPE)}); pass family=..., one of {', '.join(families())}"
+    )
+
+
+def families() -> list[str]:
+    """Names of the chat formats that exist; those that need a Jinja template or guess by model name are left
+    out."""
+    from renderers import RendererConfig
+
+    union = get_args(RendererConfig)[0]
+    names = {config.model_fields["name"].default for config in get_args(union)}
+    return sorted(names - {"auto", "default", "custom"})
+
+
+def _renderer_config(name: str, enable_thinking: bool) -> Any:
+    from pydantic import TypeAdapter
+    from renderers import RendererConfig
+
+    if name not in families():
+        raise RenderingError(f"no chat format {name!r}; there are {', '.join(families())}")
+    adapter: TypeAdapter[Any] = TypeAdapter(RendererConfig)
+    config = adapter.validate_python({"name": name})
+    if "enable_thinking" in type(config).model_fields:
+        return adapter.validate_python({"name": name, "enable_thinking": enable_thinking})
+    if enable_thinking:
+        raise RenderingError(f"family {name!r} has no enable_thinking switch: leave it out")
+    return config

@@ -1,0 +1,3 @@
+"""SQL tasks: databases, guarded connections, generated questions and benchmark loaders. Start with
+`database.py`.
+"""

@@ -1,0 +1,1 @@
+"""Learning: credit, losses, batches, the trainer. Start with `trainer.py`."""

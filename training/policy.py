@@ -1,0 +1,73 @@
+"""The policy being trained: a Hugging Face causal language model and the log-probabilities of what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from palestra.training.batch import Rows
+
+
+class Policy:
+    """A causal LM in training mode, float32 unless told otherwise.
+
+    The vocabulary is only ever expanded at the positions that carry loss, never for whole sequences.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.temperature = 1.0
+
+    @classmethod
+    def load(cls, model_dir: str | Path, *, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Policy:
+        """From a local directory in Hugging Face layout, or a hub name. Raises OSError when there is none."""
+        from transformers import AutoModelForCausalLM
+
+        model = AutoModelForCausalLM.from_pretrained(str(model_dir), dtype=dtype, attn_implementation="sdpa")
+        return cls(model.to(device).train())
+
+    def load_weights(self, model_dir: str | Path) -> None:
+        """Take the weights of a checkpoint of the same architecture. Raises OSError."""
+        from safetensors.torch import load_file
+
+        saved = load_file(str(Path(model_dir) / "model.safetensors"))
+        missing, unexpected = self.model.load_state_dict(saved, strict=False)
+        tied = {name for name in missing if name.startswith("lm_head")}
+        if unexpected or set(missing) != tied:
+            raise OSError(f"{model_dir} does not fit this model: missing {missing}, unexpected {unexpected}")
+
+    def save(self, model_dir: str | Path) -> None:
+        """Write config.json and safetensors, ready to be served. The tokenizer is not touched."""
+        self._hf.save_pretrained(str(model_dir), safe_serialization=True)
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """What the optimizer updates."""
+        return self.model.parameters()
+
+    def weights(self) -> dict[str, Tensor]:
+        """Name to detached tensor, sharing memory with the model."""
+        return {name: value.detach() for name, value in self.model.state_dict().items()}
+
+    def logprobs(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """(log-probability of each loss token, entropy in nats at its position), both (N,), row-major.
+
+        Computed at `temperature`, as the tokens were sampled. Rows are right-padded: padding is never attended to
+        by a real token, so no mask is needed beyond the causal one.
+        """
+        hidden = self._hf.get_decoder()(input_ids=rows.ids, use_cache=False).last_hidden_state  # (R, W, H)
+        before = torch.zeros_like(rows.loss_mask)
+        before[:, :-1] = rows.loss_mask[:, 1:]
+        logits = self._hf.get_output_embeddings()(hidden[before]).float() / self.temperature  # (N, V)
+        log_p = torch.log_softmax(logits, dim=-1)
+        chosen = log_p.gather(-1, rows.ids[rows.loss_mask].unsqueeze(-1)).squeeze(-1)
+        with torch.no_grad():
+            entropy = -(log_p.exp() * log_p).sum(-1)
+        return chosen, entropy
+
+    @property
+    def _hf(self) -> Any:
+        return self.model

@@ -1,0 +1,68 @@
+"""A recipe: everything that decides a training run, in one small object that reads from TOML.
+
+    model = "runs/demo/warm"
+    tasks = "sql-tiny"
+    run_dir = "runs/mine"
+
+    [train]
+    steps = 50
+    estimator = "gigpo"
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from palestra.harness_proxy.engines.embedded.engine import TorchEngine
+from palestra.harness_proxy.rendering import Rendering
+from palestra.rollouts.local import local
+from palestra.tasks.registry import load_tasks
+from palestra.tasks.task import Split
+from palestra.training.policy import Policy
+from palestra.training.samplers import UniformSampler
+from palestra.training.trainer import TrainConfig, Trainer
+from palestra.trajectories.store import Store
+
+
+class Recipe(BaseModel):
+    """One training run. Unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: Path
+    """Directory of the model to start from: config.json, safetensors, tokenizer.json."""
+    tasks: str
+    split: Split = "train"
+    run_dir: Path
+    """Gets store/ and checkpoints/."""
+    deterministic: bool = False
+    """Sample one sequence at a time with fixed shapes: slow, but the same bits on every run."""
+    train: TrainConfig = TrainConfig()
+
+
+@asynccontextmanager
+async def training(recipe: Recipe, store: Store | None = None) -> AsyncIterator[Trainer]:
+    """Start engine, proxy and runner for `recipe`, and a trainer that has resumed where the run was.
+
+    `store`: one that is open for writing already; by default run_dir/store.
+    """
+    tasks = load_tasks(recipe.tasks, recipe.split)
+    policy = Policy.load(recipe.model)
+    engine = TorchEngine.load(recipe.model, max_batch=128, deterministic=recipe.deterministic)
+    opened = store or Store.open(recipe.run_dir / "store", write=True)
+    try:
+        async with local(engine, Rendering.load(recipe.model), store=opened) as stack:
+            sampler = UniformSampler(tasks, recipe.train.seed)
+            tokenizer = recipe.model / "tokenizer.json"
+            trainer = Trainer(
+                recipe.train, policy, engine, stack.runner, opened, sampler, recipe.run_dir, tokenizer
+            )
+            trainer.resume()
+            yield trainer
+    finally:
+        if store is None:
+            opened.close()

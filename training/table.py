@@ -1,0 +1,153 @@
+"""The step table: what credit is computed from.
+
+One row is one decision: a call to the policy together with the environment steps that it caused. Columns are numpy
+arrays of one length, in any order; estimators sort by turn themselves. A rollout without a valid score keeps its
+rows, marked invalid: they get advantage 0 and enter no statistic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from palestra.trajectories.model import BoolArray, Call, EnvStep, IntArray, Trajectory
+from palestra.trajectories.sample import TRAINED_ROLES
+
+Float64Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepTable:
+    """Columns over S decisions. Integer ids are dense: 0..n-1."""
+
+    group: IntArray  # (S,) the task group
+    rollout: IntArray  # (S,)
+    turn: IntArray  # (S,) position of the decision within its rollout
+    reward: Float64Array  # (S,) summed over the decision's environment steps; a rollout's rows sum to its score
+    anchor: IntArray  # (S,) equal within a group where the decision was taken in the same state; -1: unknown
+    valid: BoolArray  # (S,) False for every row of a rollout without a valid score
+    tokens: IntArray  # (S,) sampled tokens of the decision
+
+    @classmethod
+    def from_columns(
+        cls,
+        *,
+        group: Sequence[Hashable],
+        rollout: Sequence[Hashable],
+        turn: Sequence[int],
+        reward: Sequence[float],
+        anchor: Sequence[Hashable],
+        **optional: Sequence[Any],
+    ) -> StepTable:
+        """A table from plain lists. Optional columns: `valid` (default all true), `tokens` (default 1).
+
+        An anchor of None is unknown and equals nothing, not even another None.
+        Raises ValueError for columns of different lengths or an unknown column.
+        """
+        size = len(group)
+        valid = optional.pop("valid", [True] * size)
+        tokens = optional.pop("tokens", [1] * size)
+        if optional:
+            raise ValueError(f"unknown columns {sorted(optional)}; optional are valid, tokens")
+        table = cls(
+            group=factorise(group),
+            rollout=factorise(rollout),
+            turn=np.asarray(turn, np.int32),
+            reward=np.asarray(reward, np.float64),
+            anchor=_anchors(anchor),
+            valid=np.asarray(valid, np.bool_),
+            tokens=np.asarray(tokens, np.int32),
+        )
+        lengths = {f.name: len(getattr(table, f.name)) for f in fields(table)}
+        if set(lengths.values()) != {size}:
+            raise ValueError(f"columns have different lengths: {lengths}")
+        return table
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def time_order(self) -> npt.NDArray[np.intp]:
+        """Row indices sorted by (rollout, turn), shape (S,)."""
+        return np.lexsort((self.turn, self.rollout))
+
+    def scores(self) -> Float64Array:
+        """Sum of rewards per rollout, shape (number of rollouts,)."""
+        return np.bincount(self.rollout, self.reward, self._num_rollouts())
+
+    def rollout_groups(self) -> IntArray:
+        """Group of each rollout, shape (number of rollouts,)."""
+        groups = np.zeros(self._num_rollouts(), np.int32)
+        groups[self.rollout] = self.group
+        return groups
+
+    def rollout_valid(self) -> BoolArray:
+        """Validity of each rollout, shape (number of rollouts,)."""
+        valid = np.ones(self._num_rollouts(), np.bool_)
+        np.logical_and.at(valid, self.rollout, self.valid)
+        return valid
+
+    def _num_rollouts(self) -> int:
+        return int(self.rollout.max(initial=-1)) + 1
+
+
+def factorise(values: Sequence[Hashable]) -> IntArray:
+    """Dense ids in order of first appearance, shape (len(values),)."""
+    ids: dict[Hashable, int] = {}
+    return np.fromiter((ids.setdefault(v, len(ids)) for v in values), np.int32, len(values))
+
+
+def _anchors(anchors: Sequence[Hashable]) -> IntArray:
+    unknown = np.fromiter((a is None for a in anchors), np.bool_, len(anchors))
+    return np.where(unknown, np.int32(-1), factorise(anchors))
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """A step table and, for each of its rows, (rollout id, Call.seq)."""
+
+    table: StepTable
+    keys: list[tuple[str, int]]
+
+
+def decisions(trajectories: Sequence[Trajectory]) -> Decisions:
+    """The step table of recorded rollouts: one row per trained call.
+
+    A row's reward is the sum over the steps its call caused; what the score holds beyond that (an outcome graded
+    after the last step) goes to the rollout's last row, so that a rollout's rows always sum to its score.
+    """
+    keys: list[tuple[str, int]] = []
+    columns: dict[str, list[Any]] = {
+        n: [] for n in ("group", "rollout", "turn", "reward", "anchor", "valid", "tokens")
+    }
+    for t in trajectories:
+        calls = [c for c in t.calls if c.delivered and c.role in TRAINED_ROLES]
+        rewards = _rewards(t, calls)
+        for turn, call in enumerate(calls):
+            keys.append((t.rollout.rollout_id, call.seq))
+            columns["group"].append(t.rollout.group_id)
+            columns["rollout"].append(t.rollout.rollout_id)
+            columns["turn"].append(turn)
+            columns["reward"].append(rewards[turn])
+            columns["anchor"].append(_anchor(t.steps, call))
+            columns["valid"].append(t.rollout.reward is not None)
+            columns["tokens"].append(len(t.nodes[call.node_id].logprobs))
+    return Decisions(StepTable.from_columns(**columns), keys)
+
+
+def _rewards(t: Trajectory, calls: Sequence[Call]) -> list[float]:
+    by_call: dict[int, float] = {c.seq: 0.0 for c in calls}
+    for step in t.steps:
+        if step.call in by_call:
+            by_call[step.call] += step.reward
+    rewards = list(by_call.values())
+    if rewards and t.rollout.reward is not None:
+        rewards[-1] += t.rollout.reward - sum(rewards)
+    return rewards
+
+
+def _anchor(steps: Sequence[EnvStep], call: Call) -> str | None:
+    return next((s.anchor for s in steps if s.call == call.seq), None)

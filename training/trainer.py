@@ -1,0 +1,262 @@
+"""The training loop: roll out, give credit, update, publish, checkpoint; then again.
+
+    trainer = Trainer(config, policy, engine, runner, sampler, run_dir, tokenizer)
+    await trainer.train(on_step=print)
+
+On-policy and synchronous: the rollouts of step n are sampled with the weights of version n, the update makes version
+n + 1. Everything a step needs is either in the last checkpoint (weights, optimizer, random states, sampler) or in the
+store (rollouts), so a run killed at any moment continues where it was: rollouts that were committed are not run again.
+
+Before the first update of a step the trainer recomputes the log-probability of every trained token. It must be what
+the engine recorded; beyond `max_logprob_gap` the step is refused, since its gradient would be of something else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from palestra.rollouts.runner import Runner, RunSpec, group_jobs
+from palestra.training.advantages import estimators
+from palestra.training.batch import Aggregation, Batch, make_batch
+from palestra.training.checkpoint import Checkpoints
+from palestra.training.errors import DivergedError, UnfaithfulError
+from palestra.training.losses import clipped_loss
+from palestra.training.optimizer import MuonAdamW
+from palestra.training.policy import Policy
+from palestra.training.samplers import Sampler
+from palestra.training.table import Decisions, decisions
+from palestra.trajectories.model import Sampling, Trajectory
+from palestra.trajectories.sample import samples
+from palestra.trajectories.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class TrainConfig:
+    """What a training run is, apart from policy and tasks."""
+
+    steps: int = 50
+    groups_per_step: int = 16
+    group_size: int = 8
+    estimator: str = "gigpo"
+    """A name in `palestra.training.advantages.estimators`."""
+    estimator_options: Mapping[str, Any] = field(default_factory=dict)
+    aggregation: Aggregation = "token-mean"
+    updates_per_step: int = 1
+    """Optimizer steps per training step, each on its share of the groups."""
+    matrix_lr: float = 2e-3
+    other_lr: float = 5e-4
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    max_grad_norm: float = 1.0
+    temperature: float = 1.0
+    max_reply_tokens: int = 64
+    token_budget: int = 16_384
+    """Positions per micro-batch, padding included."""
+    max_logprob_gap: float = 0.05
+    """Nats. Largest accepted difference between a recorded and a recomputed log-probability."""
+    seed: int = 0
+    threads: int = 2
+    """Torch threads of an update."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a person wants to know of one training step."""
+
+    step: int
+    success: float
+    """Share of scored rollouts with full reward."""
+    reward: float
+    rollouts: int
+    failed: int
+    informative: float
+    """Share of decisions with a non-zero advantage."""
+    turns: float
+    invalid: float
+    """Share of invalid actions."""
+    loss: float
+    entropy: float
+    kl: float
+    clipped: float
+    grad_norm: float
+    logprob_gap: float
+    sampled_tokens: int
+    rollout_s: float
+    update_s: float
+
+
+class TrainableEngine(Protocol):
+    """An engine whose weights can be replaced while it serves."""
+
+    async def update_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Serve `weights` from now on, as policy version `version`."""
+        ...
+
+
+class Trainer:
+    """One run in one directory."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        policy: Policy,
+        engine: TrainableEngine,
+        runner: Runner,
+        store: Store,
+        sampler: Sampler,
+        run_dir: Path,
+        tokenizer: Path,
+    ) -> None:
+        """`runner` must commit to `store`; `tokenizer` is the tokenizer.json that checkpoints carry along."""
+        if config.estimator not in estimators:
+            raise ValueError(f"no estimator {config.estimator!r}; there are {', '.join(estimators)}")
+        self.config, self.policy, self.sampler = config, policy, sampler
+        self.history: list[StepResult] = []
+        self._engine, self._runner, self._store, self._tokenizer = engine, runner, store, tokenizer
+        self._optimizer = MuonAdamW(policy.model, matrix_lr=config.matrix_lr, other_lr=config.other_lr)
+        self._checkpoints = Checkpoints(run_dir / "checkpoints")
+        policy.temperature = config.temperature
+
+    @property
+    def step(self) -> int:
+        """Number of finished steps, which is the policy version."""
+        return len(self.history)
+
+    def resume(self) -> bool:
+        """Continue from the newest checkpoint; False if there is none. Raises CheckpointError."""
+        latest = self._checkpoints.latest()
+        if latest is None:
+            return False
+        self.policy.load_weights(latest)
+        state = self._checkpoints.load_state(latest, self._optimizer)
+        self.sampler.load_state_dict(state["sampler"])
+        self.history = [StepResult(**row) for row in state["history"]]
+        return True
+
+    async def train(self, on_step: Callable[[StepResult], Awaitable[None]]) -> None:
+        """Run the remaining steps; `on_step` is awaited after each one's checkpoint."""
+        if self.step == 0:
+            self._save()
+        await self._engine.update_weights(self.policy.weights(), self.step)
+        while self.step < self.config.steps:
+            result = await self._step()
+            self.history.append(result)
+            self._save()
+            await self._engine.update_weights(self.policy.weights(), self.step)
+            await on_step(result)
+
+    async def _step(self) -> StepResult:
+        started = time.perf_counter()
+        trajectories = await self._rollouts()
+        rolled_out = time.perf_counter()
+        credit = decisions(trajectories)
+        advantages = estimators[self.config.estimator](credit.table, **self.config.estimator_options)
+        self._keep_advantages(credit, advantages.tolist())
+        batches = self._batches(trajectories, dict(zip(credit.keys, advantages.tolist(), strict=True)))
+        update = await asyncio.to_thread(self._update, batches)
+        seconds = (rolled_out - started, time.perf_counter() - rolled_out)
+        return self._result(trajectories, float(np.mean(advantages != 0)), update, seconds)
+
+    async def _rollouts(self) -> list[Trajectory]:
+        tasks = self.sampler.propose(self.config.groups_per_step)
+        jobs = group_jobs(tasks, self.config.group_size, prefix=f"{self.step:06d}/")
+        sampling = Sampling(self.config.temperature, max_tokens=self.config.max_reply_tokens)
+        return await self._runner.run(jobs, RunSpec("train", "train", self.config.seed, sampling))
+
+    def _keep_advantages(self, credit: Decisions, advantages: Sequence[float]) -> None:
+        """Beside each rollout, so that a person can see what it was credited with."""
+        by_rollout: dict[str, list[float]] = {}
+        for (rollout_id, _), value in zip(credit.keys, advantages, strict=True):
+            by_rollout.setdefault(rollout_id, []).append(value)
+        for rollout_id, values in by_rollout.items():
+            meta = {"estimator": self.config.estimator, "version": self.step}
+            self._store.append_overlay(rollout_id, "advantages", np.array(values, np.float32), meta)
+
+    def _batches(
+        self, trajectories: Sequence[Trajectory], advantages: Mapping[tuple[str, int], float]
+    ) -> list[Batch]:
+        """One batch per update, whole groups each; rollouts without a score carry no loss."""
+        scored = [t for t in trajectories if t.rollout.reward is not None]
+        groups = list(dict.fromkeys(t.rollout.group_id for t in scored))
+        batches = []
+        for part in range(self.config.updates_per_step):
+            chosen = set(groups[part :: self.config.updates_per_step])
+            views = [s for t in scored if t.rollout.group_id in chosen for s in samples(t)]
+            if views:
+                batches.append(make_batch(views, advantages, self.config.aggregation))
+        return batches
+
+    def _update(self, batches: Sequence[Batch]) -> dict[str, float]:
+        torch.set_num_threads(self.config.threads)
+        updates = [self._optimize(batch, first=index == 0) for index, batch in enumerate(batches)]
+        means = {k: float(np.mean([u[k] for u in updates])) for k in updates[0]} if updates else {}
+        return means | {"logprob_gap": updates[0]["logprob_gap"] if updates else 0.0}
+
+    def _optimize(self, batch: Batch, first: bool) -> dict[str, float]:
+        sums = dict.fromkeys(("loss", "entropy", "kl", "clipped", "logprob_gap"), 0.0)
+        for rows in batch.micro_batches(self.config.token_budget):
+            logprobs, entropy = self.policy.logprobs(rows)
+            gap = float((logprobs.detach() - rows.logprobs).abs().max())
+            if first and not gap <= self.config.max_logprob_gap:
+                raise UnfaithfulError(gap, self.config.max_logprob_gap)
+            result = clipped_loss(
+                logprobs,
+                rows.logprobs,
+                rows.advantages,
+                rows.weights,
+                clip_low=self.config.clip_low,
+                clip_high=self.config.clip_high,
+            )
+            result.loss.backward()  # type: ignore[no-untyped-call]
+            sums["loss"] += float(result.loss.detach())
+            sums["kl"] += float(result.kl)
+            sums["clipped"] += float(result.clipped)
+            sums["entropy"] += float((entropy * rows.weights).sum())
+            sums["logprob_gap"] = max(sums["logprob_gap"], gap)
+        norm = float(torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.config.max_grad_norm))
+        if not np.isfinite(norm):
+            raise DivergedError(f"the gradient's norm is {norm}; the weights of step {self.step} are untouched")
+        self._optimizer.step()
+        return sums | {"grad_norm": norm}
+
+    def _result(
+        self,
+        trajectories: Sequence[Trajectory],
+        informative: float,
+        update: Mapping[str, float],
+        seconds: tuple[float, float],
+    ) -> StepResult:
+        rewards = [r for t in trajectories if (r := t.rollout.reward) is not None]
+        actions = [s.valid_action for t in trajectories for s in t.steps]
+        return StepResult(
+            step=self.step + 1,
+            success=float(np.mean([r >= 1.0 for r in rewards])) if rewards else 0.0,
+            reward=float(np.mean(rewards)) if rewards else 0.0,
+            rollouts=len(trajectories),
+            failed=len(trajectories) - len(rewards),
+            informative=informative,
+            turns=len(actions) / max(len(trajectories), 1),
+            invalid=1.0 - float(np.mean(actions)) if actions else 0.0,
+            loss=update.get("loss", 0.0),
+            entropy=update.get("entropy", 0.0),
+            kl=update.get("kl", 0.0),
+            clipped=update.get("clipped", 0.0),
+            grad_norm=update.get("grad_norm", 0.0),
+            logprob_gap=update.get("logprob_gap", 0.0),
+            sampled_tokens=sum(len(n.logprobs) for t in trajectories for n in t.nodes),
+            rollout_s=seconds[0],
+            update_s=seconds[1],
+        )
+
+    def _save(self) -> None:
+        state = {"sampler": self.sampler.state_dict(), "history": [asdict(r) for r in self.history]}
+        self._checkpoints.save(self.step, self.policy, self._optimizer, state, self._tokenizer)
