@@ -37,6 +37,9 @@ from palestra.tasks.task import Task, TaskSet
 from palestra.trajectories.model import Score
 
 
+MAX_ERROR_CHARS = 500
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """A world in the middle of an episode, to be restored any number of times."""
@@ -215,11 +218,11 @@ class TaskEnv(gymnasium.Env[str, str]):
                 raise ToolError(f"there is no tool {name!r}; the tools are {', '.join(self.toolbox)}")
             checked = self.toolbox[name].check(arguments)
         except ToolError as error:
-            return f"error: {error}", False
+            return _error(error), False
         try:
-            return getattr(self, name)(**checked), True
+            return getattr(self, self.toolbox[name].method)(**checked), True
         except ToolError as error:
-            return f"error: {error}", True
+            return _error(error), True
 
     def _info(self, valid: bool, seconds: float) -> dict[str, Any]:
         episode = self._running()
@@ -230,3 +233,9 @@ class TaskEnv(gymnasium.Env[str, str]):
             "valid_action": valid,
             "timings": {"step": seconds},
         }
+
+
+def _error(error: ToolError) -> str:
+    """The observation of an error; it may quote the action, which may be of any length."""
+    text = f"error: {error}"
+    return text if len(text) <= MAX_ERROR_CHARS else text[:MAX_ERROR_CHARS] + "..."

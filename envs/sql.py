@@ -73,19 +73,15 @@ class SqlEnv(TaskEnv):
     def describe(self, table: str) -> str:
         """Show the columns of a table."""
         found = self._find(table)
-        known = self._known
-        self._known = replace(known, seen=known.seen | {found.name}, described=known.described | {found.name})
         lines = [found.describe(), *(self._sample(found, c.name) for c in found.columns if self._samples)]
+        known, name = self._known, frozenset({found.name})
+        self._known = replace(known, seen=known.seen | name, described=known.described | name)
         return "\n".join(lines)
 
     @tool
     def query(self, sql: str) -> str:
         """Run a SELECT and show its rows."""
-        try:
-            shown = render(self._connection.query(sql), self._max_rows, self._max_chars)
-        except QueryError as error:
-            self._known = replace(self._known, last=f"error: {error}")
-            raise ToolError(str(error)) from None
+        shown = render(self._run(sql), self._max_rows, self._max_chars)
         self._known = replace(self._known, last=shown)
         return shown
 
@@ -104,10 +100,7 @@ class SqlEnv(TaskEnv):
 
     def _begin(self, task: Task) -> str:
         self._known = _Known()
-        try:
-            database(task)
-        except DatabaseError as error:
-            raise EnvSetupError(f"task {task.id!r}: {error}") from error
+        _database_of(task)
         return task.instruction
 
     def _anchor(self) -> str:
@@ -140,7 +133,7 @@ class SqlEnv(TaskEnv):
 
     @property
     def _database(self) -> Database:
-        return database(self.task)
+        return _database_of(self.task)
 
     @property
     def _connection(self) -> GuardedDatabase:
@@ -148,21 +141,29 @@ class SqlEnv(TaskEnv):
         wanted = self._database
         if self._open is None or self._open[0] != wanted.key:
             self.close()
-            self._open = wanted.key, GuardedDatabase(wanted, Limits(time_s=self.task.budget.command_s))
+            self._open = wanted.key, GuardedDatabase(wanted, Limits.lasting(self.task.budget.command_s))
         return self._open[1]
+
+    def _run(self, sql: str) -> Result:
+        try:
+            return self._connection.query(sql)
+        except QueryError as error:
+            raise self._failed(str(error)) from None
+
+    def _failed(self, why: str) -> ToolError:
+        self._known = replace(self._known, last=f"error: {why}")
+        return ToolError(why)
 
     def _find(self, name: str) -> Table:
         tables = self._database.tables
         by_lower = {t.lower(): t for t in tables}
         if name.strip('"').lower() not in by_lower:
-            error = f"no such table: {name}"
-            self._known = replace(self._known, last=f"error: {error}")
-            raise ToolError(error)
+            raise self._failed(f"no such table: {name}")
         return tables[by_lower[name.strip('"').lower()]]
 
     def _sample(self, table: Table, column: str) -> str:
         sql = f"SELECT DISTINCT {quoted(column)} FROM {quoted(table.name)} LIMIT {self._samples}"
-        values = [show(row[0], 24) for row in self._connection.query(sql).rows]
+        values = [show(row[0], 24) for row in self._run(sql).rows]
         return f"{quoted(column)}: {', '.join(values)}"
 
     def __getstate__(self) -> Mapping[str, Any]:
@@ -173,9 +174,9 @@ def render(result: Result, max_rows: int, max_chars: int) -> str:
     """A header line, rows as "a | b", and how many more there are."""
     if not result.rows:
         return "(no rows)"
-    lines, room = [" | ".join(result.columns)], max_chars
+    lines, room = [_line(result.columns, max_chars)], max_chars
     for row in result.rows[:max_rows]:
-        line = " | ".join(show(value) for value in row)
+        line = _line(row, max_chars)
         room -= len(line) + 1
         if room < 0 and len(lines) > 1:
             break
@@ -186,6 +187,21 @@ def render(result: Result, max_rows: int, max_chars: int) -> str:
     return "\n".join(lines)
 
 
+def _line(values: Sequence[Value], max_chars: int) -> str:
+    return _cut(" | ".join(show(value) for value in values), max_chars)
+
+
+def _cut(text: str, max_chars: int) -> str:
+    return text if len(text) <= max_chars else text[:max_chars] + "..."
+
+
+def _database_of(task: Task) -> Database:
+    try:
+        return database(task)
+    except DatabaseError as error:
+        raise EnvSetupError(f"task {task.id!r}: {error}") from error
+
+
 def show(value: Value, max_chars: int = 200) -> str:
     """One value on one line, cut to `max_chars`."""
     if value is None:
@@ -194,8 +210,7 @@ def show(value: Value, max_chars: int = 200) -> str:
         return repr(float(f"{value:.12g}"))
     if isinstance(value, bytes):
         return f"<{len(value)} bytes>"
-    text = str(value).replace("\r", "").replace("\n", "\\n")
-    return text if len(text) <= max_chars else text[:max_chars] + "..."
+    return _cut(str(value).replace("\r", "").replace("\n", "\\n"), max_chars)
 
 
 def _submission(sql: str) -> str:

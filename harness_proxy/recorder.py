@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class _Prompt:
     ids: list[int]
     array: IntArray
     segments: tuple[Segment, ...]
-    mode: str
+    mode: Literal["bridge", "render"]
     drift: Drift | None
     after: int | None
     """The node that a bridged prompt continues."""
@@ -210,7 +210,7 @@ class Recorder:
             dialect=work.dialect,
             request_sha256=work.digest,
             tools_sha256=work.tools_sha256,
-            prompt_mode="bridge" if prompt.mode == "bridge" else "render",
+            prompt_mode=prompt.mode,
             requested=request.requested,
             effective=sampling,
             logprob_semantics=self.capability.logprob_semantics,

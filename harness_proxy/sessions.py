@@ -103,6 +103,7 @@ class Session:
         self._undelivered.add(call.seq)
         self._outages.pop(call.request_sha256, None)
         self._replays[call.request_sha256] = reply
+        self._replays.move_to_end(call.request_sha256)
         if len(self._replays) > _REPLAYS:
             self._replays.popitem(last=False)
 

@@ -26,7 +26,7 @@ from palestra.tasks.task import Task
 from palestra.trajectories.model import Score
 
 _SEEDS = range(1, 17)
-_GOLD_LIMITS = Limits(time_s=60.0, vm_steps=2_000_000_000, rows=100_000, result_bytes=64 * 2**20)
+_GOLD_LIMITS = Limits.lasting(60.0, rows=100_000, result_bytes=64 * 2**20)
 _CACHE_BYTES = 256 * 2**20
 _ROW_BYTES = 200
 
@@ -88,10 +88,8 @@ class ExecutionAccuracy:
         return self._with_partial(score, judges[0].gold, got)
 
     def _submitted(self, task: Task, judge: _Judge, sql: str) -> Result:
-        limits = Limits(
-            time_s=task.budget.command_s,
-            rows=len(judge.gold) + 1,
-            result_bytes=_GOLD_LIMITS.result_bytes,
+        limits = Limits.lasting(
+            task.budget.command_s, rows=len(judge.gold) + 1, result_bytes=_GOLD_LIMITS.result_bytes
         )
         return _run(_copy(_database(task), judge.seed), sql, limits)
 

@@ -42,8 +42,7 @@ class Checkpoints:
         partial = self._directory / f"partial-{step:06d}"
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        policy.save(partial)
-        shutil.copy(tokenizer, partial / "tokenizer.json")
+        policy.save(partial, tokenizer=tokenizer)
         torch.save({"optimizer": optimizer.state_dict(), "random": _random_state()}, partial / "optimizer.pt")
         (partial / "state.json").write_bytes(orjson.dumps({"step": step, **state}))
         _sync(partial)

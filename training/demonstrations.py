@@ -1,16 +1,15 @@
 """A scripted, deliberately mediocre agent for `sql-tiny`, from which a policy gets its first idea of the world.
 
-A share of its episodes is careful: it describes tables until it finds the one it needs, tries its query and submits
-it. In the others it is careless: it settles for any table, often without looking, guesses the label column, asks for
-something simpler than the question did, and submits whatever came of it. It sees what an agent sees, the question and
-the observations, and never the gold answer.
+A share of its episodes is careful: it describes the table that the question names, tries its query and submits it. In
+the others it is careless: it looks at another table or at none, takes column names from there or makes them up, and
+submits whatever came of it. It sees what an agent sees, the question and the observations, and never the gold answer.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import orjson
 
@@ -22,9 +21,6 @@ _SHAPES = {
     for kind, (question, _) in tiny.KINDS.items()
 }
 
-
-SIMPLER = {"highest": "total", "lookup": "total", "average": "total", "count": "distinct"}
-"""What a careless episode asks for in place of the question's kind."""
 
 
 class CarelessAgent:
@@ -42,57 +38,47 @@ class CarelessAgent:
 
 
 class _Careful:
+    """Look, try, hand in."""
+
     def __init__(self, world: World, rng: random.Random) -> None:
         self._world, self._rng = world, rng
         self._kind, self._slots = _understand(world.task.instruction)
-        self._column = self._slots.get("number") or self._slots["category"]
-        self._described: dict[str, str] = {}
 
     def replies(self) -> Iterator[str]:
-        yield tool_call("list_tables")
-        names = self._world.observation.split(", ")
-        yield from self._look(self._rng.sample(names, len(names)))
-        sql = self._sql(self._choose(names))
+        if self._rng.random() < 0.5:
+            yield tool_call("list_tables")
+        table = self._slots["table"]
+        yield tool_call("describe", table=table)
+        sql = self._sql(_columns(self._world.observation))
         yield tool_call("query", sql=sql)
         yield tool_call("submit", sql=sql)
 
-    def _look(self, names: list[str]) -> Iterator[str]:
-        """Describe tables until the question's column turns up."""
-        for name in names:
-            yield from self._describe(name)
-            if self._fits(name):
-                return
-
-    def _describe(self, name: str) -> Iterator[str]:
-        yield tool_call("describe", table=name)
-        self._described[name] = self._world.observation
-
-    def _choose(self, names: list[str]) -> str:
-        return next(n for n in names if self._fits(n))
-
-    def _sql(self, table: str) -> str:
-        slots = self._slots | {"table": table, "label": self._label(table)}
+    def _sql(self, columns: Sequence[str]) -> str:
+        label, category, number = columns
+        slots = self._slots | {"label": label, "category": category, "number": number}
         return tiny.KINDS[self._kind][1].format(**slots)
-
-    def _label(self, table: str) -> str:
-        """The first column of a table that was described, otherwise a guess."""
-        shown = re.search(r"\((\w+)", self._described.get(table, ""))
-        return shown[1] if shown else self._rng.choice(tiny.LABELS)
-
-    def _fits(self, name: str) -> bool:
-        return re.search(rf"\b{self._column}\b", self._described.get(name, "")) is not None
 
 
 class _Careless(_Careful):
-    def _look(self, names: list[str]) -> Iterator[str]:
-        """Describe one table, or none."""
-        if self._rng.random() < 0.5:
-            yield from self._describe(names[0])
-        if self._rng.random() < 0.5:
-            self._kind = SIMPLER.get(self._kind, self._kind)
+    """Look elsewhere, or guess; hand in without a second thought."""
 
-    def _choose(self, names: list[str]) -> str:
-        return self._rng.choice(names)
+    def replies(self) -> Iterator[str]:
+        if self._rng.random() < 0.75:
+            yield tool_call("list_tables")
+            others = [n for n in self._world.observation.split(", ") if n != self._slots["table"]]
+            yield tool_call("describe", table=others[0])
+            sql = self._sql(_columns(self._world.observation))
+        else:
+            guesses = map(self._rng.choice, (tiny.LABELS, tiny.CATEGORIES, tiny.NUMBERS))
+            sql = self._sql(tuple(guesses))
+        if self._rng.random() < 0.5:
+            yield tool_call("query", sql=sql)
+        yield tool_call("submit", sql=sql)
+
+
+def _columns(description: str) -> list[str]:
+    """Names of the three columns in "lamp(title TEXT, color TEXT, price INTEGER)"."""
+    return re.findall(r"(\w+) (?:TEXT|INTEGER)", description)
 
 
 def _understand(question: str) -> tuple[str, dict[str, str]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from palestra.training.batch import Rows
+
+
+def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
+    """Write `weights` to `path` at once or not at all; tied tensors are written once."""
+    from safetensors.torch import save
+
+    unique = {t.data_ptr(): name for name, t in sorted(weights.items())}
+    partial = path.with_suffix(".partial")
+    partial.write_bytes(save({n: weights[n].contiguous() for n in unique.values()}, metadata={"format": "pt"}))
+    os.replace(partial, path)
 
 
 class Policy:
@@ -40,13 +52,25 @@ class Policy:
         if unexpected or set(missing) != tied:
             raise OSError(f"{model_dir} does not fit this model: missing {missing}, unexpected {unexpected}")
 
-    def save(self, model_dir: str | Path) -> None:
-        """Write config.json and safetensors, ready to be served. The tokenizer is not touched."""
-        self._hf.save_pretrained(str(model_dir), safe_serialization=True)
+    def save(self, model_dir: str | Path, *, tokenizer: Path) -> None:
+        """Write config.json, safetensors and a copy of `tokenizer` (a tokenizer.json): ready to be served.
+
+        The weights come last and in one piece, so a directory that has them is complete.
+        """
+        target = Path(model_dir)
+        target.mkdir(parents=True, exist_ok=True)
+        shutil.copy(tokenizer, target / "tokenizer.json")
+        self._hf.config.save_pretrained(str(target))
+        save_weights(self.weights(), target / "model.safetensors")
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """What the optimizer updates."""
         return self.model.parameters()
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters, tied ones counted once."""
+        return sum(p.numel() for p in self.model.parameters())
 
     def weights(self) -> dict[str, Tensor]:
         """Name to detached tensor, sharing memory with the model."""

@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import orjson
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -64,10 +63,12 @@ def save_model_dir(
     layers: int = 3,
     heads: int = 4,
     context_tokens: int = 1024,
-) -> dict[str, Any]:
-    """Write a random Qwen3 with `tokenizer` in Hugging Face layout; returns its config."""
+) -> None:
+    """Write a random Qwen3 with `tokenizer` in Hugging Face layout."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    from palestra.training.policy import save_weights
 
     torch.manual_seed(seed)
     config = Qwen3Config(
@@ -84,10 +85,9 @@ def save_model_dir(
         pad_token_id=tokenizer.token_to_id("<|endoftext|>"),
         bos_token_id=None,
     )
-    Qwen3ForCausalLM(config).save_pretrained(str(model_dir), safe_serialization=True)
+    config.save_pretrained(str(model_dir))
     save_tokenizer(model_dir, tokenizer)
-    parsed: dict[str, Any] = orjson.loads((model_dir / "config.json").read_bytes())
-    return parsed
+    save_weights(Qwen3ForCausalLM(config).state_dict(), model_dir / "model.safetensors")
 
 
 def save_tokenizer(model_dir: Path, tokenizer: Tokenizer) -> None:

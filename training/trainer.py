@@ -28,12 +28,12 @@ from palestra.rollouts.runner import Runner, RunSpec, group_jobs
 from palestra.training.advantages import estimators
 from palestra.training.batch import Aggregation, Batch, make_batch
 from palestra.training.checkpoint import Checkpoints
-from palestra.training.errors import DivergedError, UnfaithfulError
+from palestra.training.errors import CheckpointError, DivergedError, UnfaithfulError
 from palestra.training.losses import clipped_loss
 from palestra.training.optimizer import MuonAdamW
 from palestra.training.policy import Policy
 from palestra.training.samplers import Sampler
-from palestra.training.table import Decisions, decisions
+from palestra.training.table import decisions
 from palestra.trajectories.model import Sampling, Trajectory
 from palestra.trajectories.sample import samples
 from palestra.trajectories.store import Store
@@ -121,7 +121,8 @@ class Trainer:
             raise ValueError(f"no estimator {config.estimator!r}; there are {', '.join(estimators)}")
         self.config, self.policy, self.sampler = config, policy, sampler
         self.history: list[StepResult] = []
-        self._engine, self._runner, self._store, self._tokenizer = engine, runner, store, tokenizer
+        self.runner = runner
+        self._engine, self._store, self._tokenizer = engine, store, tokenizer
         self._optimizer = MuonAdamW(policy.model, matrix_lr=config.matrix_lr, other_lr=config.other_lr)
         self._checkpoints = Checkpoints(run_dir / "checkpoints")
         policy.temperature = config.temperature
@@ -130,6 +131,14 @@ class Trainer:
     def step(self) -> int:
         """Number of finished steps, which is the policy version."""
         return len(self.history)
+
+    @property
+    def checkpoint(self) -> Path:
+        """The newest checkpoint. Raises CheckpointError before the first one."""
+        latest = self._checkpoints.latest()
+        if latest is None:
+            raise CheckpointError("there is no checkpoint yet: call train()")
+        return latest
 
     def resume(self) -> bool:
         """Continue from the newest checkpoint; False if there is none. Raises CheckpointError."""
@@ -158,10 +167,11 @@ class Trainer:
         started = time.perf_counter()
         trajectories = await self._rollouts()
         rolled_out = time.perf_counter()
-        credit = decisions(trajectories)
-        advantages = estimators[self.config.estimator](credit.table, **self.config.estimator_options)
-        self._keep_advantages(credit, advantages.tolist())
-        batches = self._batches(trajectories, dict(zip(credit.keys, advantages.tolist(), strict=True)))
+        rows = decisions(trajectories)
+        advantages = estimators[self.config.estimator](rows.table, **self.config.estimator_options)
+        credit = dict(zip(rows.keys, advantages.tolist(), strict=True))
+        self._keep_advantages(trajectories, credit)
+        batches = self._batches(trajectories, credit)
         update = await asyncio.to_thread(self._update, batches)
         seconds = (rolled_out - started, time.perf_counter() - rolled_out)
         return self._result(trajectories, float(np.mean(advantages != 0)), update, seconds)
@@ -170,16 +180,14 @@ class Trainer:
         tasks = self.sampler.propose(self.config.groups_per_step)
         jobs = group_jobs(tasks, self.config.group_size, prefix=f"{self.step:06d}/")
         sampling = Sampling(self.config.temperature, max_tokens=self.config.max_reply_tokens)
-        return await self._runner.run(jobs, RunSpec("train", "train", self.config.seed, sampling))
+        return await self.runner.run(jobs, RunSpec("train", "train", self.config.seed, sampling))
 
-    def _keep_advantages(self, credit: Decisions, advantages: Sequence[float]) -> None:
-        """Beside each rollout, so that a person can see what it was credited with."""
-        by_rollout: dict[str, list[float]] = {}
-        for (rollout_id, _), value in zip(credit.keys, advantages, strict=True):
-            by_rollout.setdefault(rollout_id, []).append(value)
-        for rollout_id, values in by_rollout.items():
-            meta = {"estimator": self.config.estimator, "version": self.step}
-            self._store.append_overlay(rollout_id, "advantages", np.array(values, np.float32), meta)
+    def _keep_advantages(self, trajectories: Sequence[Trajectory], credit: Mapping[tuple[str, int], float]) -> None:
+        """Beside each rollout, one per environment step, so that a person can see what it was credited with."""
+        meta = {"estimator": self.config.estimator, "version": self.step}
+        for t in trajectories:
+            values = [credit.get((t.rollout.rollout_id, s.call if s.call is not None else -1), 0.0) for s in t.steps]
+            self._store.append_overlay(t.rollout.rollout_id, "advantages", np.array(values, np.float32), meta)
 
     def _batches(
         self, trajectories: Sequence[Trajectory], advantages: Mapping[tuple[str, int], float]

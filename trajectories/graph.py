@@ -70,8 +70,8 @@ class TokenGraph:
     def deepest_prefix(self, prompt_ids: IntArray, after: int | None = None) -> int | None:
         """The node with the longest path that is a prefix of `prompt_ids`, or None where not even a root is.
 
-        Of equally long ones the latest: where a reply was lost and sampled again, the retry went on. The search
-        starts below `after`, whose path the caller knows to be a prefix.
+        Of equally long ones the latest: where a reply was lost and sampled again, the retry went on. The
+        search starts below `after`, whose path the caller knows to be a prefix.
         """
         best = after
         frontier = self._continuing(after, prompt_ids)

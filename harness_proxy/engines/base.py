@@ -32,6 +32,9 @@ class PromptTooLongError(EngineError, ValueError):
         )
         self.prompt_tokens, self.limit = prompt_tokens, limit
 
+    def __reduce__(self) -> tuple[type[PromptTooLongError], tuple[int, int]]:
+        return PromptTooLongError, (self.prompt_tokens, self.limit)
+
 
 class InvalidRequestError(EngineError, ValueError):
     """Raised when a request could never be sampled."""

@@ -111,6 +111,7 @@ def _read(path: Path) -> bytes:
         with closing(
             sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{immutable}", uri=True)
         ) as connection:
+            connection.execute("SELECT COUNT(*) FROM sqlite_schema")  # serialize() does not say what is wrong
             image = connection.serialize()
     except (sqlite3.Error, OSError) as error:
         raise DatabaseError(f"database file {path} cannot be read: {error}") from error

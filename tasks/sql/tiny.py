@@ -1,10 +1,10 @@
-"""`sql-tiny`: questions over small databases that a policy of a million parameters can learn from nothing.
+"""`sql-tiny`: questions over small databases that a policy of half a million parameters can learn from nothing.
 
 Every database has two tables of three columns (a label, a category, a number); all names come from one vocabulary.
-A question names columns and values but never the table, and never the label column, so an agent has to look. The
+A question names a table and perhaps values, never a column, so an agent has to look before it can answer. The
 databases of dev and test combine names in ways that no training database does.
 
-    question   Which one has the highest price?
+    question   Which lamp is at the top?
     gold       SELECT title FROM lamp ORDER BY price DESC LIMIT 1
 """
 
@@ -36,19 +36,22 @@ WORDS = tuple(dict.fromkeys([*TABLES, *LABELS, *CATEGORIES, *NUMBERS, *VALUES]))
 """Everything that varies between databases. A tokenizer for this pack gives each word one token."""
 
 KINDS: dict[str, tuple[str, str]] = {
-    "total": ("What is the total {number}?", "SELECT SUM({number}) FROM {table}"),
+    "total": ("What do all {table} add up to?", "SELECT SUM({number}) FROM {table}"),
     "count": (
-        "How many have {category} {value}?",
+        "How many {table} are {value}?",
         "SELECT COUNT(*) FROM {table} WHERE {category} = '{value}'",
     ),
-    "distinct": ("How many different {category}?", "SELECT COUNT(DISTINCT {category}) FROM {table}"),
+    "distinct": ("How many kinds of {table} are there?", "SELECT COUNT(DISTINCT {category}) FROM {table}"),
     "highest": (
-        "Which one has the highest {number}?",
+        "Which {table} is at the top?",
         "SELECT {label} FROM {table} ORDER BY {number} DESC LIMIT 1",
     ),
-    "lookup": ("What is the {number} of {name}?", "SELECT {number} FROM {table} WHERE {label} = '{name}'"),
+    "lookup": (
+        "What number has {table} {name}?",
+        "SELECT {number} FROM {table} WHERE {label} = '{name}'",
+    ),
     "average": (
-        "What is the average {number} with {category} {value}?",
+        "What is the average of {value} {table}?",
         "SELECT AVG({number}) FROM {table} WHERE {category} = '{value}'",
     ),
 }

@@ -13,6 +13,7 @@ import uvicorn
 
 from palestra.harness_proxy.engines.base import Engine, Generation, PromptTooLongError
 from palestra.harness_proxy.engines.embedded.engine import TorchEngine
+from palestra.harness_proxy.engines.embedded.process import ProcessEngine
 from palestra.harness_proxy.engines.embedded.testing import TINY, random_weights
 from palestra.harness_proxy.engines.remote import CompletionsEngine
 from palestra.harness_proxy.engines.scripted import ScriptedEngine
@@ -56,6 +57,14 @@ def deterministic() -> AbstractAsyncContextManager[Engine]:
 
 
 @contextlib.asynccontextmanager
+async def in_a_process() -> AsyncIterator[Engine]:
+    async with closing(
+        await ProcessEngine.start(TINY, random_weights(), context_tokens=CONTEXT_TOKENS)
+    ) as engine:
+        yield engine
+
+
+@contextlib.asynccontextmanager
 async def over_http() -> AsyncIterator[Engine]:
     async with embedded() as engine:
         config = uvicorn.Config(completions_app(engine), port=0, log_level="error", lifespan="off", ws="none")
@@ -72,7 +81,9 @@ async def over_http() -> AsyncIterator[Engine]:
         await server.shutdown()
 
 
-@pytest.fixture(params=[scripted, embedded, deterministic, over_http], ids=lambda make: str(make.__name__))
+@pytest.fixture(
+    params=[scripted, embedded, deterministic, in_a_process, over_http], ids=lambda make: str(make.__name__)
+)
 async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
     make: Make = request.param
     async with make() as engine:

@@ -81,6 +81,16 @@ async def test_a_sample_of_the_same_body_is_a_sibling(bench: Any) -> None:
     assert [c.retry_of for c in recording.calls] == [None, 0, None]
 
 
+async def test_of_twins_the_one_that_is_continued_is_continued(bench: Any) -> None:
+    b = await bench([QUERY, QUERY, "Done."])
+    session = b.open()
+    first, _ = [(await b.ask(session, [USER], tools=TOOLS)).message for _ in range(2)]
+    await b.ask(session, [USER, first, *result(first)], tools=TOOLS)
+    recording = b.close(session)
+    nodes = [c.node_id for c in recording.calls]
+    assert nodes[0] in [n.node_id for n in TokenGraph(recording.nodes).path(nodes[2])]
+
+
 async def test_subagents_fork_without_a_drift(bench: Any) -> None:
     b = await bench(["Main."] * 2 + ["Sub."])
     session = b.open()

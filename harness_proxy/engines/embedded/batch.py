@@ -31,12 +31,6 @@ _FIRST_CAPACITY = 512
 class NonFiniteLogitsError(EngineError):
     """Raised when the weights give logits that are nan or infinite."""
 
-    def __init__(self, version: int) -> None:
-        super().__init__(
-            f"policy version {version} gave log-probabilities that are not finite: its weights are broken. "
-            "Publish the weights of an earlier version and look at the update that made these."
-        )
-
 
 @dataclass(slots=True, eq=False)
 class Request:
@@ -206,7 +200,10 @@ class DecodeBatch:
     def _outcome(self, row: int, request: Request) -> Generation | EngineError:
         ids, logprobs = self._rows.reply(row)
         if not math.isfinite(logprobs[-1]):
-            return NonFiniteLogitsError(request.versions[-1][1])
+            return NonFiniteLogitsError(
+                f"policy version {request.versions[-1][1]} gave log-probabilities that are not finite: "
+                "publish the weights of an earlier version, and look at the update that made these"
+            )
         reason: FinishReason = "stop" if self._rows.stopped(row) else "length"
         return Generation(ids, logprobs, reason, tuple(request.versions))
 

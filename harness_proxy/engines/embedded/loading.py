@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,25 @@ def load_config(model_dir: Path) -> Qwen3Config:
 
 def load_weights(model_dir: Path) -> dict[str, Tensor]:
     """Every tensor of the directory by its Hugging Face name. Raises FileNotFoundError when there is none."""
-    from safetensors.torch import load_file
-
     weights: dict[str, Tensor] = {}
     for name in _weight_files(model_dir):
-        weights |= load_file(model_dir / name)
+        weights |= read_weights(model_dir / name)
     return weights
+
+
+def read_weights(file: Path) -> dict[str, Tensor]:
+    """Every tensor of one safetensors file."""
+    from safetensors.torch import load_file
+
+    weights: dict[str, Tensor] = load_file(file)
+    return weights
+
+
+def write_weights(weights: Mapping[str, Tensor], file: Path) -> None:
+    """Write tensors to one safetensors file; tied ones are written once per name."""
+    from safetensors.torch import save_file
+
+    save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}, file)
 
 
 def _weight_files(model_dir: Path) -> list[str]:

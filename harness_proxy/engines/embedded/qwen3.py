@@ -30,6 +30,10 @@ class UnsupportedModelError(ValueError):
             f"the embedded engine cannot run this model: {what} is {got!r}, it supports {allowed!r}. "
             "Serve the model with vLLM (`vllm serve MODEL`) and use its URL as the engine instead."
         )
+        self._arguments = (what, got, allowed)
+
+    def __reduce__(self) -> tuple[type[UnsupportedModelError], tuple[str, object, object]]:
+        return UnsupportedModelError, self._arguments
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,60 @@
+"""The tokenizer of a local model directory, through the `tokenizers` library.
+
+It has the small interface that `renderers` asks for. transformers, which takes seconds to import, is not
+needed. It gives no character offsets on purpose: `renderers` then skips an attribution that nobody here
+reads.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from palestra.harness_proxy.errors import RenderingError
+
+_CACHED_TEXT_CHARS = 65_536
+_CACHED_IDS = 16
+
+
+class LocalTokenizer:
+    """A `tokenizer.json` behind the small interface that `renderers` asks for.
+
+    Encoding is a pure function of the text, so texts up to 64 KiB are kept: a system message with its tools
+    is encoded once for all rollouts.
+    """
+
+    unk_token_id: int | None = None
+
+    def __init__(self, path: Path, eos_token_id: int | None = None) -> None:
+        """Raises RenderingError when `path` is missing or not a tokenizer."""
+        from tokenizers import Tokenizer
+
+        if not path.is_file():
+            raise RenderingError(f"no {path.name} in {path.parent}: give the directory of a local model")
+        self.name_or_path = str(path.parent)
+        self.eos_token_id = eos_token_id
+        self._tokenizer = Tokenizer.from_file(str(path))
+        self._cached_encode = lru_cache(maxsize=512)(self._encode)
+        self._cached_decode = lru_cache(maxsize=4096)(self._decode)
+
+    def encode(self, text: str, *args: Any, **kwargs: Any) -> list[int]:
+        """Token ids of `text`, nothing added at its ends."""
+        return list(self._cached_encode(text) if len(text) <= _CACHED_TEXT_CHARS else self._encode(text))
+
+    def decode(self, token_ids: Any, *args: Any, **kwargs: Any) -> str:
+        """Text of `token_ids`, special tokens included."""
+        ids = (token_ids,) if isinstance(token_ids, int) else tuple(token_ids)
+        return self._cached_decode(ids) if len(ids) <= _CACHED_IDS else self._decode(ids)
+
+    def convert_tokens_to_ids(self, tokens: Any) -> Any:
+        """The id of one token, or of each in a list; None where it is not in the vocabulary."""
+        if isinstance(tokens, str):
+            return self._tokenizer.token_to_id(tokens)
+        return [self._tokenizer.token_to_id(t) for t in tokens]
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def _decode(self, ids: tuple[int, ...]) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=False))

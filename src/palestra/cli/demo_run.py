@@ -1,0 +1,230 @@
+"""The stages of the demo, each of which leaves its result on disk and is skipped when that is there.
+
+    model/         tokenizer and random weights        store/        every rollout of every stage
+    warm/          weights after the warm start        checkpoints/  the newest two training steps
+    summary.json   the figures                         report.html   the same for people
+
+Run ids in the store: demonstrations, before, train, dev-NNN, after.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rich.console import Console
+
+from palestra.cli.demo_report import Outcome, behaviour, print_outcome, write_page, write_summary
+from palestra.cli.errors import UsageError
+from palestra.cli.play import watched
+from palestra.cli.progress import progress
+from palestra.cli.train import step_line
+from palestra.evaluation.passk import collect, pass_at_k
+from palestra.harness_proxy.engines.embedded.engine import TorchEngine
+from palestra.harness_proxy.engines.scripted import ScriptedEngine
+from palestra.harness_proxy.rendering import Rendering
+from palestra.rollouts.harnesses import Demonstrator
+from palestra.rollouts.local import embedded_engine, local
+from palestra.rollouts.runner import RunSpec, group_jobs
+from palestra.tasks.registry import load_tasks
+from palestra.tasks.sql import tiny
+from palestra.tasks.task import Task
+from palestra.training.demonstrations import CarelessAgent
+from palestra.training.policy import Policy
+from palestra.training.recipe import Recipe, training
+from palestra.training.tiny import byte_tokenizer, phrase_tokenizer, save_model_dir, save_tokenizer
+from palestra.training.trainer import StepResult, TrainConfig
+from palestra.training.warmstart import WarmStart, warm_start
+from palestra.trajectories.model import Rollout, Sampling, Trajectory
+from palestra.trajectories.sample import samples
+from palestra.trajectories.store import Store
+
+TASKS = "sql-tiny"
+
+
+@dataclass(frozen=True, slots=True)
+class DemoConfig:
+    """What the demo does. The defaults fit into five minutes on two idle cores."""
+
+    seed: int = 0
+    demonstrations: int = 3000
+    carelessness: float = 0.7
+    hidden: int = 96
+    layers: int = 2
+    warm: WarmStart = field(default_factory=lambda: WarmStart(steps=1200, batch_size=8, matrix_lr=0.015))
+    train: TrainConfig = field(default_factory=TrainConfig)
+    test_tasks: int = 426
+    dev_tasks: int = 105
+    dev_every: int = 10
+    deterministic: bool = False
+
+    @classmethod
+    def make(
+        cls, *, seed: int = 0, estimator: str = "gigpo", steps: int | None = None, deterministic: bool = False
+    ) -> DemoConfig:
+        """The demo with one thing or another changed."""
+        config = cls(seed=seed, deterministic=deterministic)
+        train = replace(config.train, seed=seed, estimator=estimator, steps=steps or config.train.steps)
+        return replace(config, warm=replace(config.warm, seed=seed), train=train)
+
+
+class Demo:
+    """One demo in one directory."""
+
+    def __init__(self, run_dir: Path, config: DemoConfig, console: Console) -> None:
+        """Raises UsageError when the directory holds a demo with other settings."""
+        self.run_dir, self.config, self.console = run_dir, config, console
+        self._check_config()
+        tasks = load_tasks(TASKS)
+        self._train = list(tasks.split("train"))
+        self._dev = list(tasks.split("dev"))[: config.dev_tasks]
+        self._test = list(tasks.split("test"))[: config.test_tasks]
+
+    async def run(self) -> dict[str, Any]:
+        """Do what is not done yet; returns and writes the summary."""
+        with Store.open(self.run_dir / "store", write=True) as store:
+            with self._stage("model"):
+                await self._make_model()
+            with self._stage("demonstrations"):
+                demonstrations = await self._demonstrate(store)
+            with self._stage("warm start"):
+                self._warm_start(demonstrations)
+            with self._stage("before"):
+                await self._evaluate(store, "before", self.run_dir / "warm", self._test)
+            with self._stage("training"):
+                history, final = await self._reinforce(store)
+            with self._stage("after"):
+                await self._evaluate(store, "after", final, self._test)
+            return self._report(store, history)
+
+    # Stages.
+
+    async def _make_model(self) -> None:
+        """A tokenizer from the text of some demonstrations, and random weights for it."""
+        target = self.run_dir / "model"
+        if (target / "model.safetensors").exists():
+            return
+        letters = self.run_dir / "bytes"
+        save_tokenizer(letters, byte_tokenizer())
+        tasks = random.Random(self.config.seed).sample(self._train, 200)
+        rendering = Rendering.load(letters)
+        shown = await self._play_demonstrations(rendering, tasks, None, "reading the world")
+        texts = [rendering.decode(s.ids.tolist()) for t in shown for s in samples(t)]
+        tokenizer = phrase_tokenizer(texts, tiny.WORDS)
+        sizes = {"hidden": self.config.hidden, "layers": self.config.layers}
+        save_model_dir(target, tokenizer, seed=self.config.seed, **sizes)
+        shutil.rmtree(letters)
+
+    async def _demonstrate(self, store: Store) -> list[Trajectory]:
+        tasks = random.Random(self.config.seed + 1).sample(self._train, self.config.demonstrations)
+        rendering = Rendering.load(self.run_dir / "model")
+        return await self._play_demonstrations(rendering, tasks, store, "demonstrations")
+
+    async def _play_demonstrations(
+        self, rendering: Rendering, tasks: Sequence[Task], store: Store | None, title: str
+    ) -> list[Trajectory]:
+        demonstrator = Demonstrator(CarelessAgent(self.config.carelessness, self.config.seed).play)
+        engine = ScriptedEngine(rendering, demonstrator.reply)
+        spec = RunSpec("demonstrations", "train", self.config.seed)
+        async with local(engine, rendering, harness=demonstrator, store=store) as stack:
+            with progress(self.console, title, len(tasks)) as advance:
+                return await stack.runner.run(group_jobs(tasks, 1), spec, lambda _: advance())
+
+    def _warm_start(self, demonstrations: Sequence[Trajectory]) -> None:
+        target = self.run_dir / "warm"
+        if (target / "model.safetensors").exists():
+            return
+        policy = Policy.load(self.run_dir / "model")
+        views = [s for t in demonstrations for s in samples(t)]
+        with progress(self.console, "warm start", self.config.warm.steps) as advance:
+            warm_start(policy, views, self.config.warm, lambda step, loss: advance(f"loss {loss:.3f}"))
+        policy.save(target, tokenizer=self.run_dir / "model" / "tokenizer.json")
+
+    async def _evaluate(self, store: Store, name: str, model: Path, tasks: Sequence[Task]) -> None:
+        engine = embedded_engine(model, deterministic=self.config.deterministic)
+        async with local(engine, Rendering.load(self.run_dir / "model"), store=store) as stack:
+            rollouts = await watched(self.console, stack.runner, tasks, 1, self._eval_spec(name), name)
+        self._say(name, rollouts)
+
+    async def _reinforce(self, store: Store) -> tuple[list[StepResult], Path]:
+        """Train; every few steps a look at the dev split. Returns the history and the final weights."""
+        recipe = Recipe(
+            model=self.run_dir / "warm",
+            tasks=TASKS,
+            run_dir=self.run_dir,
+            deterministic=self.config.deterministic,
+            train=self.config.train,
+        )
+        async with training(recipe, store) as trainer:
+
+            async def on_step(result: StepResult) -> None:
+                self.console.print(step_line(result, recipe.train.steps), highlight=False)
+                if result.step % self.config.dev_every == 0:
+                    await trainer.runner.run(group_jobs(self._dev, 1), self._eval_spec(f"dev-{result.step:03d}"))
+
+            await trainer.train(on_step)
+            return trainer.history, trainer.checkpoint
+
+    def _report(self, store: Store, history: Sequence[StepResult]) -> dict[str, Any]:
+        sampled = sum(r.sampled_tokens for r in history)
+        outcome = Outcome(
+            estimator=self.config.train.estimator,
+            seed=self.config.seed,
+            parameters=Policy.load(self.run_dir / "warm").num_parameters,
+            before=behaviour(store, "before"),
+            after=behaviour(store, "after"),
+            tokens_per_s=sampled / max(sum(r.rollout_s for r in history), 1e-9),
+            history=history,
+            costs=self._costs(),
+        )
+        summary = write_summary(self.run_dir / "summary.json", outcome, store)
+        write_page(self.run_dir / "report.html", outcome, store, Rendering.load(self.run_dir / "model"))
+        print_outcome(self.console, outcome, self.run_dir)
+        return summary
+
+    # Bookkeeping.
+
+    def _eval_spec(self, name: str) -> RunSpec:
+        sampling = Sampling(self.config.train.temperature, max_tokens=self.config.train.max_reply_tokens)
+        return RunSpec(name, "eval", self.config.seed, sampling)
+
+    def _say(self, name: str, rollouts: Sequence[Rollout]) -> None:
+        e = pass_at_k(collect(rollouts))
+        self.console.print(
+            f"{name:<15} {e.value:5.1%} of {e.tasks} tasks on unseen databases ({e.low:.1%} to {e.high:.1%})",
+            highlight=False,
+        )
+
+    def _check_config(self) -> None:
+        path = self.run_dir / "config.json"
+        wanted = orjson.loads(orjson.dumps(asdict(self.config)))
+        if path.exists() and orjson.loads(path.read_bytes()) != wanted:
+            raise UsageError(
+                f"{self.run_dir} holds a demo with other settings: add --fresh to start over, or choose --run-dir"
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(orjson.dumps(wanted, option=orjson.OPT_INDENT_2))
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        """Add the stage's wall and CPU seconds to those of earlier, interrupted runs."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        try:
+            yield
+        finally:
+            costs = self._costs()
+            spent = costs.setdefault(name, {"wall_s": 0.0, "cpu_s": 0.0})
+            spent["wall_s"] += time.perf_counter() - wall
+            spent["cpu_s"] += time.process_time() - cpu
+            (self.run_dir / "costs.json").write_bytes(orjson.dumps(costs))
+
+    def _costs(self) -> dict[str, dict[str, float]]:
+        path = self.run_dir / "costs.json"
+        return orjson.loads(path.read_bytes()) if path.exists() else {}

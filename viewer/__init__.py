@@ -1,0 +1,1 @@
+"""Looking at what happened: trajectories in a terminal. Start with `terminal.py`."""
