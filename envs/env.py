@@ -11,7 +11,7 @@ world ended, `truncated` that the turn budget ran out. `info` carries
     anchor        names the state that the observation describes; equal anchors are the same decision point
     state_digest  SHA-256 over the whole state: task, turn, and the world
     valid_action  False where the action was malformed or named a tool that does not exist
-    timings       seconds: {"step": ...}
+    timings       seconds, as a mapping: {"step": ...}
 
 A world implements `_begin`, `_anchor`, `_score` and methods marked `@tool`; the rest is here. A step is
 deterministic given the task and the seed.
@@ -30,12 +30,12 @@ import gymnasium
 
 from palestra.envs.errors import EnvSetupError, EnvStateError
 from palestra.envs.space import Unicode
+from palestra.envs.timings import Timings
 from palestra.envs.tools import Tool, ToolError, parse_action, tools_of
 from palestra.rewards.score import GraderError
 from palestra.tasks.registry import load_tasks
 from palestra.tasks.task import Task, TaskSet
 from palestra.trajectories.model import Score
-
 
 MAX_ERROR_CHARS = 500
 
@@ -231,7 +231,7 @@ class TaskEnv(gymnasium.Env[str, str]):
             "anchor": self._anchor(),
             "state_digest": hashlib.sha256(state.encode()).hexdigest(),
             "valid_action": valid,
-            "timings": {"step": seconds},
+            "timings": Timings(step=seconds),
         }
 
 

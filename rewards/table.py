@@ -89,11 +89,12 @@ def _same(a: Value, b: Value) -> bool:
 
 
 def _row_key(row: Row) -> tuple[object, ...]:
-    """Other values before numbers, exact numbers last: rows whose floats differ in the last digits sort
-    alike.
+    """Kinds and other values first, then numbers, exact numbers last.
+
+    Rows whose floats differ in the last digits alone then stand in the same order in both results.
     """
     keys = [_key(value) for value in row]
-    others = tuple(k[:2] for k in keys if k[0] != 1)
+    others = tuple((k[0], 0.0) if k[0] == 1 else k[:2] for k in keys)
     numbers = [k for k in keys if k[0] == 1]
     return others, tuple(k[1] for k in numbers), tuple(k[2] for k in numbers)
 

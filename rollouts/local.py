@@ -1,7 +1,7 @@
 """Everything one machine needs to run rollouts: an engine, the proxy before it, a runner and a store.
 
-    async with local(engine, Rendering.load(model_dir), store=store) as stack:
-        await stack.runner.run(jobs, spec)
+async with local(engine, Rendering.load(model_dir), store=store) as stack:
+    await stack.runner.run(jobs, spec)
 """
 
 from __future__ import annotations

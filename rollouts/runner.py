@@ -116,7 +116,9 @@ class Runner:
             failure = trajectory.rollout.failure
             if failure is None or not failure.retryable or attempt == spec.attempts:
                 break
-            findings += (f"attempt {attempt} failed at {failure.boundary} in {failure.stage}: {failure.message}",)
+            findings += (
+                f"attempt {attempt} failed at {failure.boundary} in {failure.stage}: {failure.message}",
+            )
         rollout = replace(trajectory.rollout, findings=findings + trajectory.rollout.findings)
         return replace(trajectory, rollout=rollout)
 

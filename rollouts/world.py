@@ -48,9 +48,7 @@ class World:
         Raises RolloutError at boundary env.
         """
         with boundary("env", "step"):
-            observation, reward, terminated, truncated, info = await self._run(
-                lambda: self._env.step(action)
-            )
+            observation, reward, terminated, truncated, info = await self._run(lambda: self._env.step(action))
         self.steps.append(
             EnvStep(
                 index=len(self.steps),

@@ -1,8 +1,8 @@
 """Checkpoints: a directory that appears whole or not at all, and from which training continues bit for bit.
 
-    checkpoints/000012/   model.safetensors config.json tokenizer.json   ready to be served
-                          optimizer.pt                                   optimizer and random states
-                          state.json                                     step, sampler, history
+checkpoints/000012/   model.safetensors config.json tokenizer.json   ready to be served
+                      optimizer.pt                                   optimizer and random states
+                      state.json                                     step, sampler, history
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ _SHAPES = {
 }
 
 
-
 class CarelessAgent:
     """Plays one episode per `play` call; its choices depend on the seed and the task alone."""
 
@@ -45,39 +44,42 @@ class _Careful:
         self._kind, self._slots = _understand(world.task.instruction)
 
     def replies(self) -> Iterator[str]:
-        if self._rng.random() < 0.5:
-            yield tool_call("list_tables")
-        table = self._slots["table"]
+        yield tool_call("list_tables")
+        names = self._world.observation.split(", ")
+        table = next(n for n in names if n.startswith(self._slots["thing"]))
         yield tool_call("describe", table=table)
-        sql = self._sql(_columns(self._world.observation))
+        sql = self._sql(table, _columns(self._world.observation))
         yield tool_call("query", sql=sql)
         yield tool_call("submit", sql=sql)
 
-    def _sql(self, columns: Sequence[str]) -> str:
+    def _sql(self, table: str, columns: Sequence[str]) -> str:
         label, category, number = columns
-        slots = self._slots | {"label": label, "category": category, "number": number}
+        slots = self._slots | {"table": table, "label": label, "category": category, "number": number}
         return tiny.KINDS[self._kind][1].format(**slots)
 
 
 class _Careless(_Careful):
-    """Look elsewhere, or guess; hand in without a second thought."""
+    """Look at the wrong table, or guess; hand in without a second thought."""
 
     def replies(self) -> Iterator[str]:
         if self._rng.random() < 0.75:
             yield tool_call("list_tables")
-            others = [n for n in self._world.observation.split(", ") if n != self._slots["table"]]
-            yield tool_call("describe", table=others[0])
-            sql = self._sql(_columns(self._world.observation))
+            names = self._world.observation.split(", ")
+            table = next(n for n in names if not n.startswith(self._slots["thing"]))
+            yield tool_call("describe", table=table)
+            sql = self._sql(table, _columns(self._world.observation))
         else:
-            guesses = map(self._rng.choice, (tiny.LABELS, tiny.CATEGORIES, tiny.NUMBERS))
-            sql = self._sql(tuple(guesses))
+            table = f"{self._slots['thing']}_{self._rng.choice(tiny.PLACES)}"
+            sql = self._sql(
+                table, [self._rng.choice(p) for p in (tiny.LABELS, tiny.CATEGORIES, tiny.NUMBERS)]
+            )
         if self._rng.random() < 0.5:
             yield tool_call("query", sql=sql)
         yield tool_call("submit", sql=sql)
 
 
 def _columns(description: str) -> list[str]:
-    """Names of the three columns in "lamp(title TEXT, color TEXT, price INTEGER)"."""
+    """Names of the three columns in "lamp_east(title TEXT, color TEXT, price INTEGER)"."""
     return re.findall(r"(\w+) (?:TEXT|INTEGER)", description)
 
 

@@ -1,9 +1,9 @@
 """Errors of the training package.
 
-    TrainingError
-      - UnfaithfulError   recorded and recomputed log-probabilities differ (also a ValueError)
-      - DivergedError     a loss or gradient is not finite (also an ArithmeticError)
-      - CheckpointError   a checkpoint is incomplete or does not fit this run
+TrainingError
+  - UnfaithfulError   recorded and recomputed log-probabilities differ (also a ValueError)
+  - DivergedError     a loss or gradient is not finite (also an ArithmeticError)
+  - CheckpointError   a checkpoint is incomplete or does not fit this run
 """
 
 

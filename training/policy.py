@@ -20,7 +20,9 @@ def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
 
     unique = {t.data_ptr(): name for name, t in sorted(weights.items())}
     partial = path.with_suffix(".partial")
-    partial.write_bytes(save({n: weights[n].contiguous() for n in unique.values()}, metadata={"format": "pt"}))
+    partial.write_bytes(
+        save({n: weights[n].contiguous() for n in unique.values()}, metadata={"format": "pt"})
+    )
     os.replace(partial, path)
 
 
@@ -35,10 +37,14 @@ class Policy:
         self.temperature = 1.0
 
     @classmethod
-    def load(cls, model_dir: str | Path, *, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Policy:
+    def load(
+        cls, model_dir: str | Path, *, dtype: torch.dtype = torch.float32, device: str = "cpu"
+    ) -> Policy:
         """From a local directory in Hugging Face layout, or a hub name. Raises OSError when there is none."""
         from transformers import AutoModelForCausalLM
+        from transformers.utils import logging
 
+        logging.disable_progress_bar()
         model = AutoModelForCausalLM.from_pretrained(str(model_dir), dtype=dtype, attn_implementation="sdpa")
         return cls(model.to(device).train())
 

@@ -1,12 +1,12 @@
 """A recipe: everything that decides a training run, in one small object that reads from TOML.
 
-    model = "runs/demo/warm"
-    tasks = "sql-tiny"
-    run_dir = "runs/mine"
+model = "runs/demo/warm"
+tasks = "sql-tiny"
+run_dir = "runs/mine"
 
-    [train]
-    steps = 50
-    estimator = "gigpo"
+[train]
+steps = 50
+estimator = "gigpo"
 """
 
 from __future__ import annotations

@@ -27,7 +27,9 @@ class StepTable:
     group: IntArray  # (S,) the task group
     rollout: IntArray  # (S,)
     turn: IntArray  # (S,) position of the decision within its rollout
-    reward: Float64Array  # (S,) summed over the decision's environment steps; a rollout's rows sum to its score
+    reward: (
+        Float64Array  # (S,) summed over the decision's environment steps; a rollout's rows sum to its score
+    )
     anchor: IntArray  # (S,) equal within a group where the decision was taken in the same state; -1: unknown
     valid: BoolArray  # (S,) False for every row of a rollout without a valid score
     tokens: IntArray  # (S,) sampled tokens of the decision

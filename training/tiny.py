@@ -40,8 +40,8 @@ def phrase_tokenizer(texts: Iterable[str], words: Sequence[str], *, min_count: i
     Numbers never become part of a fragment.
     """
     tokenizer = byte_tokenizer()
-    tokenizer.add_tokens([AddedToken(r, single_word=True, normalized=False) for r in ROLES])
-    tokenizer.add_tokens([AddedToken(w, single_word=True, normalized=False) for w in words])
+    tokenizer.add_tokens([AddedToken(r, normalized=False) for r in ROLES])
+    tokenizer.add_tokens([AddedToken(w, normalized=False) for w in words])
     fragments = _fragments(texts, words)
     kept = sorted(f for f, n in fragments.items() if n >= min_count and len(f) > 1)
     tokenizer.add_tokens([AddedToken(f, normalized=False) for f in kept])
@@ -50,7 +50,7 @@ def phrase_tokenizer(texts: Iterable[str], words: Sequence[str], *, min_count: i
 
 def _fragments(texts: Iterable[str], words: Sequence[str]) -> Counter[str]:
     special = "|".join(map(re.escape, SPECIAL_TOKENS))
-    boundary = re.compile(rf"{special}|\b(?:{'|'.join(words)})\b|[0-9.]+")
+    boundary = re.compile(rf"{special}|(?<![a-z])(?:{'|'.join(words)})(?![a-z])|[0-9.]+")
     return Counter(f for text in texts for f in boundary.split(text) if f)
 
 

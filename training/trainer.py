@@ -52,8 +52,8 @@ class TrainConfig:
     aggregation: Aggregation = "token-mean"
     updates_per_step: int = 1
     """Optimizer steps per training step, each on its share of the groups."""
-    matrix_lr: float = 2e-3
-    other_lr: float = 5e-4
+    matrix_lr: float = 5e-3
+    other_lr: float = 1e-3
     clip_low: float = 0.2
     clip_high: float = 0.28
     max_grad_norm: float = 1.0
@@ -182,11 +182,15 @@ class Trainer:
         sampling = Sampling(self.config.temperature, max_tokens=self.config.max_reply_tokens)
         return await self.runner.run(jobs, RunSpec("train", "train", self.config.seed, sampling))
 
-    def _keep_advantages(self, trajectories: Sequence[Trajectory], credit: Mapping[tuple[str, int], float]) -> None:
+    def _keep_advantages(
+        self, trajectories: Sequence[Trajectory], credit: Mapping[tuple[str, int], float]
+    ) -> None:
         """Beside each rollout, one per environment step, so that a person can see what it was credited with."""
         meta = {"estimator": self.config.estimator, "version": self.step}
         for t in trajectories:
-            values = [credit.get((t.rollout.rollout_id, s.call if s.call is not None else -1), 0.0) for s in t.steps]
+            values = [
+                credit.get((t.rollout.rollout_id, s.call if s.call is not None else -1), 0.0) for s in t.steps
+            ]
             self._store.append_overlay(t.rollout.rollout_id, "advantages", np.array(values, np.float32), meta)
 
     def _batches(
@@ -232,7 +236,9 @@ class Trainer:
             sums["logprob_gap"] = max(sums["logprob_gap"], gap)
         norm = float(torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.config.max_grad_norm))
         if not np.isfinite(norm):
-            raise DivergedError(f"the gradient's norm is {norm}; the weights of step {self.step} are untouched")
+            raise DivergedError(
+                f"the gradient's norm is {norm}; the weights of step {self.step} are untouched"
+            )
         self._optimizer.step()
         return sums | {"grad_norm": norm}
 

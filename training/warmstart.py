@@ -16,13 +16,13 @@ from palestra.trajectories.sample import Sample
 
 @dataclass(frozen=True, slots=True)
 class WarmStart:
-    """How long and how fast. The learning rate rises over 20 steps and falls to 0 over the last `cooldown`."""
+    """How long and how fast. The learning rate rises over 20 steps and falls to 0 over the last ones."""
 
-    steps: int = 300
-    batch_size: int = 16
+    steps: int = 1000
+    batch_size: int = 8
     """Demonstrations per step."""
-    matrix_lr: float = 0.02
-    other_lr: float = 5e-3
+    matrix_lr: float = 0.015
+    other_lr: float = 4e-3
     cooldown: float = 0.3
     """Share of the steps."""
     seed: int = 0
@@ -34,7 +34,7 @@ def warm_start(
     config: WarmStart,
     on_step: Callable[[int, float], None] = lambda step, loss: None,
 ) -> float:
-    """Train `policy` on whole demonstrations, drawn with replacement; returns the last loss, in nats per token.
+    """Train `policy` on whole demonstrations, drawn with replacement; returns the last loss (nats per token).
 
     `on_step(step, loss)` is called after each step, from 1. Raises ValueError without demonstrations.
     """

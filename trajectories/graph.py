@@ -101,9 +101,10 @@ class TokenGraph:
         The arrays are copied: the caller may reuse them, and no node keeps a whole prompt alive.
 
         Returns the id of the reply's node. Raises GraphError, with nothing recorded, when lengths or spans
-        disagree.
+        disagree, or the prompt does not continue `after`.
         """
         _check_call(len(prompt_ids), segments, len(sampled_ids), len(logprobs), versions)
+        before = len(self.nodes)
         parent = self.deepest_prefix(prompt_ids, after)
         position = self._lengths[parent] if parent is not None else 0
         for segment in segments:
@@ -111,7 +112,9 @@ class TokenGraph:
                 parent = self._append_prompt(parent, segment.message, prompt_ids[position : segment.end])
                 position = segment.end
         node_id = self._append_reply(parent, reply, prompt_ids[position:], sampled_ids, logprobs, versions)
-        self._check(node_id, prompt_ids, sampled_ids)
+        if not self._is_path(node_id, prompt_ids, sampled_ids):
+            self._forget(before)
+            raise GraphError(f"{len(prompt_ids)} prompt tokens, which do not continue node {after}")
         return node_id
 
     def _append_prompt(self, parent: int | None, message: Message, ids: IntArray) -> int:
@@ -149,10 +152,15 @@ class TokenGraph:
         self._children.setdefault(node.parent, []).append(node.node_id)
         return node.node_id
 
-    def _check(self, node_id: int, prompt_ids: IntArray, sampled_ids: IntArray) -> None:
-        seen = np.concatenate([prompt_ids, sampled_ids])
-        if not np.array_equal(self.path_ids(node_id), seen):
-            raise GraphError(f"the path to node {node_id} is not what the engine saw ({len(seen)} tokens)")
+    def _is_path(self, node_id: int, prompt_ids: IntArray, sampled_ids: IntArray) -> bool:
+        """The promise: the path to `node_id` is what the engine saw and sampled."""
+        return np.array_equal(self.path_ids(node_id), np.concatenate([prompt_ids, sampled_ids]))
+
+    def _forget(self, size: int) -> None:
+        """Keep the first `size` nodes."""
+        for node in self.nodes[size:]:
+            self._children[node.parent].remove(node.node_id)
+        del self.nodes[size:], self._lengths[size:]
 
     def _continuing(self, parent: int | None, prompt_ids: IntArray) -> list[int]:
         """Children of `parent` whose tokens come next in `prompt_ids`."""

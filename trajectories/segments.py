@@ -187,10 +187,13 @@ class SegmentReader:
 
 
 def _numbers(directory: Path) -> list[int]:
-    numbers = sorted(int(path.stem) for path in directory.glob("[0-9]*.seg"))
-    if numbers != list(range(1, len(numbers) + 1)):
-        missing = min(set(range(1, len(numbers) + 1)) - set(numbers))
-        raise CorruptError(f"{segment_path(directory, missing)} is missing: restore it from a copy")
+    """Numbers of the segments, 1 to the last. Raises CorruptError where one is missing."""
+    listed = {int(path.stem) for path in directory.glob("[0-9]*.seg")}
+    numbers = list(range(1, max(listed, default=0) + 1))
+    for number in numbers:
+        # A listing that a writer adds to may show a later file and miss an earlier one.
+        if number not in listed and not segment_path(directory, number).exists():
+            raise CorruptError(f"{segment_path(directory, number)} is missing: restore it from a copy")
     return numbers
 
 

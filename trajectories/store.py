@@ -233,7 +233,8 @@ class Store:
 
     def _note_rollout(self, frame: Frame) -> None:
         rollout = codec.decode_rollout(frame.payload)
-        if self._index.find(rollout.rollout_id) is not None:
+        known = self._index.find(rollout.rollout_id)
+        if known is not None and known.position != frame.position:
             raise CorruptError(f"{self.path} has rollout {rollout.rollout_id!r} twice")
         self._index.add(_entry(frame, rollout), frame.end)
 

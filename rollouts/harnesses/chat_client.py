@@ -51,7 +51,9 @@ class ChatClient:
             await self._http.close()
             self._http = None
 
-    async def _post(self, url: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes, Mapping[str, str]]:
+    async def _post(
+        self, url: str, body: bytes, headers: dict[str, str]
+    ) -> tuple[int, bytes, Mapping[str, str]]:
         if self._http is None:
             self._http = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None)

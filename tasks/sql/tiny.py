@@ -1,11 +1,11 @@
 """`sql-tiny`: questions over small databases that a policy of half a million parameters can learn from nothing.
 
 Every database has two tables of three columns (a label, a category, a number); all names come from one vocabulary.
-A question names a table and perhaps values, never a column, so an agent has to look before it can answer. The
-databases of dev and test combine names in ways that no training database does.
+A question says what a table is about, never its full name or a column, so an agent has to look twice before it can
+answer. The databases of dev and test combine names in ways that no training database does.
 
     question   Which lamp is at the top?
-    gold       SELECT title FROM lamp ORDER BY price DESC LIMIT 1
+    gold       SELECT title FROM lamp_east ORDER BY price DESC LIMIT 1
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from dataclasses import dataclass
 
 from palestra.tasks.task import SPLITS, Budget, Split, Task, TaskSet
 
-TABLES = (
+THINGS = (
     "lamp book boat coin drum farm goat hall iron kite lens mill nest oven pond quay rose seed tent vase "
     "wolf yard barn card door fish gate horn lake moth"
 ).split()
+PLACES = "east west north south main old new spare upper lower".split()
 LABELS = "title label code alias tag mark".split()
 CATEGORIES = (
     "color shape brand class owner grade state style theme genre phase voice wood metal fabric scent".split()
@@ -32,26 +33,26 @@ VALUES = (
     "amber basil cedar dusk ember flint glass hazel ivory jade khaki linen maple navy olive pearl quartz ruby "
     "slate topaz umber violet wheat xenon yellow zinc birch coral delta frost"
 ).split()
-WORDS = tuple(dict.fromkeys([*TABLES, *LABELS, *CATEGORIES, *NUMBERS, *VALUES]))
+WORDS = tuple(dict.fromkeys([*THINGS, *PLACES, *LABELS, *CATEGORIES, *NUMBERS, *VALUES]))
 """Everything that varies between databases. A tokenizer for this pack gives each word one token."""
 
 KINDS: dict[str, tuple[str, str]] = {
-    "total": ("What do all {table} add up to?", "SELECT SUM({number}) FROM {table}"),
+    "total": ("What do all {thing} add up to?", "SELECT SUM({number}) FROM {table}"),
     "count": (
-        "How many {table} are {value}?",
+        "How many {thing} are {value}?",
         "SELECT COUNT(*) FROM {table} WHERE {category} = '{value}'",
     ),
-    "distinct": ("How many kinds of {table} are there?", "SELECT COUNT(DISTINCT {category}) FROM {table}"),
+    "distinct": ("How many kinds of {thing} are there?", "SELECT COUNT(DISTINCT {category}) FROM {table}"),
     "highest": (
-        "Which {table} is at the top?",
+        "Which {thing} is at the top?",
         "SELECT {label} FROM {table} ORDER BY {number} DESC LIMIT 1",
     ),
     "lookup": (
-        "What number has {table} {name}?",
+        "What number has {thing} {name}?",
         "SELECT {number} FROM {table} WHERE {label} = '{name}'",
     ),
     "average": (
-        "What is the average of {value} {table}?",
+        "What is the average of {value} {thing}?",
         "SELECT AVG({number}) FROM {table} WHERE {category} = '{value}'",
     ),
 }
@@ -66,26 +67,29 @@ _BUDGET = Budget(turns=8, tokens=2048, wall_s=120, command_s=1.0)
 class Table:
     """One table: its names, and rows of (label, category, number) with distinct labels and numbers."""
 
-    table: str
+    thing: str
+    place: str
     label: str
     category: str
     number: str
     rows: tuple[tuple[str, str, int], ...]
 
     @property
-    def names(self) -> tuple[str, str, str, str]:
-        """What identifies the schema of this table."""
-        return self.table, self.label, self.category, self.number
+    def name(self) -> str:
+        """For example lamp_east."""
+        return f"{self.thing}_{self.place}"
+
+    @property
+    def schema(self) -> tuple[str, str, str, str]:
+        """The names of this table and its columns."""
+        return self.name, self.label, self.category, self.number
 
 
 def tables(seed: int) -> tuple[Table, Table]:
     """The two tables of database `seed`."""
     rng = random.Random(seed)
-    names, labels = rng.sample(TABLES, 2), rng.sample(LABELS, 2)
-    categories, numbers = rng.sample(CATEGORIES, 2), rng.sample(NUMBERS, 2)
-    first, second = (
-        Table(names[i], labels[i], categories[i], numbers[i], tuple(_rows(rng))) for i in range(2)
-    )
+    names = [rng.sample(pool, 2) for pool in (THINGS, PLACES, LABELS, CATEGORIES, NUMBERS)]
+    first, second = (Table(*[pair[i] for pair in names], tuple(_rows(rng))) for i in range(2))
     return first, second
 
 
@@ -93,19 +97,19 @@ def build(seed: int) -> bytes:
     """The SQLite image of database `seed`."""
     connection = sqlite3.connect(":memory:")
     for t in tables(seed):
-        connection.execute(f"CREATE TABLE {t.table} ({t.label} TEXT, {t.category} TEXT, {t.number} INTEGER)")
-        connection.executemany(f"INSERT INTO {t.table} VALUES (?, ?, ?)", t.rows)
+        connection.execute(f"CREATE TABLE {t.name} ({t.label} TEXT, {t.category} TEXT, {t.number} INTEGER)")
+        connection.executemany(f"INSERT INTO {t.name} VALUES (?, ?, ?)", t.rows)
     connection.commit()
     return connection.serialize()
 
 
 def load() -> TaskSet:
     """One task per database and kind: 6 * (600 train + 40 dev + 80 test)."""
-    seen = {t.names for seed in _seeds("train") for t in tables(seed)}
+    seen = {t.schema for seed in _seeds("train") for t in tables(seed)}
     all_tasks: list[Task] = []
     for split in SPLITS:
         for seed in _seeds(split):
-            if split == "train" or not seen & {t.names for t in tables(seed)}:
+            if split == "train" or not seen & {t.schema for t in tables(seed)}:
                 all_tasks.extend(_tasks(split, seed))
     return TaskSet("sql-tiny", all_tasks)
 
@@ -127,7 +131,8 @@ def _tasks(split: Split, seed: int) -> Iterator[Task]:
         t = rng.choice(tables(seed))
         row = rng.choice(t.rows)
         slots = {
-            "table": t.table,
+            "thing": t.thing,
+            "table": t.name,
             "label": t.label,
             "category": t.category,
             "number": t.number,

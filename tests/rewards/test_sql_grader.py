@@ -135,7 +135,9 @@ def test_attack_pragma(sql: str) -> None:
     assert value(COUNT, sql) == 0.0
 
 
-@pytest.mark.parametrize("sql", ["DELETE FROM visits", "UPDATE visits SET reason = 'injury'", "DROP TABLE visits"])
+@pytest.mark.parametrize(
+    "sql", ["DELETE FROM visits", "UPDATE visits SET reason = 'injury'", "DROP TABLE visits"]
+)
 def test_attack_write(sql: str) -> None:
     assert value(COUNT, sql) == 0.0
     assert value(COUNT, COUNT.data["gold_sql"]) == 1.0
@@ -182,7 +184,9 @@ def test_attack_comments(sql: str) -> None:
     assert value(COUNT, sql.format(COUNT.data["gold_sql"])) == 0.0
 
 
-@pytest.mark.parametrize("sql", ["SELECT abs(random()) % 400", "SELECT name FROM doctors ORDER BY random() LIMIT 3"])
+@pytest.mark.parametrize(
+    "sql", ["SELECT abs(random()) % 400", "SELECT name FROM doctors ORDER BY random() LIMIT 3"]
+)
 def test_attack_random(sql: str) -> None:
     score = GRADER(TOP, sql)
     assert score.value == 0.0 and "the function random is not allowed" in score.evidence
@@ -239,12 +243,10 @@ def test_a_submission_must_be_text() -> None:
 
 
 def test_copies_on_which_the_gold_is_ambiguous_are_not_used() -> None:
+    ranked = "SELECT specialty FROM doctors GROUP BY specialty ORDER BY COUNT(*) DESC"
     tied = clinic_task(
-        "SELECT specialty FROM doctors GROUP BY specialty ORDER BY COUNT(*) DESC LIMIT 1",
-        gold_variants=[
-            f"SELECT specialty FROM doctors GROUP BY specialty ORDER BY COUNT(*) DESC, specialty {way} LIMIT 1"
-            for way in ("ASC", "DESC")
-        ],
+        f"{ranked} LIMIT 1",
+        gold_variants=[f"{ranked}, specialty {way} LIMIT 1" for way in ("ASC", "DESC")],
     )
     for variant in tied.data["gold_variants"]:
         assert value(tied, variant) == 1.0
@@ -302,13 +304,13 @@ REAL = [
     ("chinook", "SELECT COUNT(*) FROM Track", "SELECT COUNT(TrackId) FROM Track"),
     (
         "chinook",
-        "SELECT a.Name FROM Artist a JOIN Album b USING (ArtistId) GROUP BY a.ArtistId HAVING COUNT(*) > 10",
-        "SELECT Name FROM Artist WHERE (SELECT COUNT(*) FROM Album x WHERE x.ArtistId = Artist.ArtistId) > 10",
+        "SELECT Name FROM Artist JOIN Album USING (ArtistId) GROUP BY ArtistId HAVING COUNT(*) > 10",
+        "SELECT Name FROM Artist a WHERE (SELECT COUNT(*) FROM Album b WHERE b.ArtistId = a.ArtistId) > 10",
     ),
     (
         "chinook",
         "SELECT SUM(Total) FROM Invoice WHERE BillingCountry = 'Canada'",
-        "SELECT SUM(i.Total) FROM Invoice i JOIN Customer c USING (CustomerId) WHERE i.BillingCountry = 'Canada'",
+        "SELECT SUM(Total) FROM Invoice JOIN Customer USING (CustomerId) WHERE BillingCountry = 'Canada'",
     ),
     (
         "chinook",
@@ -318,7 +320,7 @@ REAL = [
     ),
     (
         "northwind",
-        "SELECT SUM(UnitPrice * Quantity * (1 - Discount)) FROM \"Order Details\"",
+        'SELECT SUM(UnitPrice * Quantity * (1 - Discount)) FROM "Order Details"',
         "SELECT SUM(Quantity * UnitPrice) - SUM(Quantity * UnitPrice * Discount) FROM [Order Details]",
     ),
     (

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from palestra.rewards.table import Row, cell_f1, same_results
 
-Values = st.none() | st.integers(-3, 3) | st.sampled_from([0.1, 0.30000000000000004, 2.0, 1e18]) | st.sampled_from("abc")
+Values = (
+    st.none()
+    | st.integers(-3, 3)
+    | st.sampled_from([0.1, 0.30000000000000004, 2.0, 1e18])
+    | st.sampled_from("abc")
+)
 
 
 def tables(max_rows: int = 6) -> st.SearchStrategy[list[Row]]:

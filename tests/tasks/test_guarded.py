@@ -51,7 +51,7 @@ def guarded() -> GuardedDatabase:
         ("SELECT name FROM big ORDER BY name LIMIT 1", "city 11"),
         ("WITH c AS (SELECT 1 AS x) SELECT COUNT(*) FROM c", 1),
         (
-            "WITH RECURSIVE c AS (SELECT 1 AS x UNION ALL SELECT x+1 FROM c WHERE x < 9) SELECT SUM(x) FROM c",
+            "WITH RECURSIVE c AS (SELECT 1 x UNION ALL SELECT x+1 FROM c WHERE x < 9) SELECT SUM(x) FROM c",
             45,
         ),
         ("SELECT COUNT(*) FROM (SELECT DISTINCT name FROM city)", 20),

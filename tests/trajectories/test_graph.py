@@ -86,6 +86,13 @@ class TestExamples:
         retry = commit(graph, ids(1), ids(2), 1)
         assert graph.deepest_prefix(ids(1, 2, 3)) == retry
 
+    def test_below_a_named_node_the_deepest_prefix_is_the_same(self) -> None:
+        graph = TokenGraph()
+        first = commit(graph, ids(1), ids(2), 1)
+        second = commit(graph, ids(1, 2, 3), ids(4), 3)
+        history = ids(1, 2, 3, 4, 5)
+        assert {graph.deepest_prefix(history, after) for after in (None, first, second)} == {second}
+
     def test_a_reply_without_tokens_is_recorded(self) -> None:
         graph = TokenGraph()
         node = commit(graph, ids(1, 2), ids(), 2)
@@ -151,6 +158,16 @@ class TestRefusals:
     def test_nodes_that_do_not_form_a_graph_are_refused(self, node: Node, says: str) -> None:
         with pytest.raises(GraphError, match=says):
             TokenGraph([node])
+
+    @pytest.mark.parametrize("prompt", [ids(1, 2, 9, 5, 6), ids(9, 2, 3, 4, 5), ids(1, 2), ids()])
+    def test_a_prompt_that_does_not_continue_the_named_node_leaves_no_trace(self, prompt: IntArray) -> None:
+        graph = TokenGraph()
+        node = commit(graph, ids(1, 2, 3), ids(4), 2)
+        with pytest.raises(GraphError, match=f"do not continue node {node}"):
+            graph.commit(prompt, [Segment(TOOL, len(prompt))], REPLY, ids(7), probs(1), after=node)
+        assert len(graph) == 2 and list(graph.leaves()) == [node]
+        assert graph.deepest_prefix(ids(1, 2, 3, 4, 5)) == node
+        assert commit(graph, ids(1, 2, 3, 4, 5), ids(6), 5) == 3
 
 
 class Asked(NamedTuple):

@@ -279,6 +279,19 @@ class TestReaderBesideAWriter:
             assert len(reader._index._rollouts) < 64, "what the writer has indexed is not kept in memory"
         assert reader.path == tmp_path
 
+    def test_a_writer_may_flush_while_the_reader_scans(
+        self, tmp_path: Path, make_trajectory: MakeTrajectory
+    ) -> None:
+        with Store.open(tmp_path, write=True) as store, Store.open(tmp_path) as reader:
+            store.append(make_trajectory("a"))
+            reader._index.follow()
+            store._index.flush()
+            reader._scan()
+            assert reader.ids() == ["a"] and len(reader) == 1
+            store.append(make_trajectory("b"))
+            store._index.flush()
+            assert reader.ids() == ["a", "b"] and len(reader) == 2
+
     def test_a_reader_outlives_the_writer(self, tmp_path: Path, make_trajectory: MakeTrajectory) -> None:
         fill(tmp_path, make_trajectory, "a")
         with Store.open(tmp_path) as reader:

@@ -80,6 +80,21 @@ def test_what_a_killed_writer_acknowledged_is_there_once(tmp_path: Path) -> None
         _check(store, acknowledged)
 
 
+def test_a_reader_beside_a_live_writer_sees_each_record_once_in_order(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED, str(tmp_path), "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        acknowledged = [writer.stdout.readline().decode().strip()]
+        with Store.open(tmp_path) as reader:
+            for _ in range(60):
+                found = reader.ids()
+                assert found == [f"life-0-{n}" for n in range(len(found))]
+                acknowledged += [writer.stdout.readline().decode().strip() for _ in range(9)]
+                assert acknowledged[-1] in reader
+                assert reader.get(found[-1]).nodes[0].message.content == found[-1]
+        writer.kill()
+
+
 def _live_and_die(path: Path, life: int, lines: int) -> list[str]:
     """Kill a writer after it has acknowledged `lines` rollouts; all that it acknowledged."""
     command = [sys.executable, "-c", KILLED, str(path), str(life)]

@@ -13,10 +13,12 @@ from rich.console import Console
 
 def demo(
     run_dir: Annotated[Path, typer.Option("--run-dir", help="where everything is kept")] = Path("runs/demo"),
-    fresh: Annotated[bool, typer.Option("--fresh/--resume", help="start over, or continue what is there")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh/--resume", help="start over, or continue what is there")
+    ] = False,
     seed: Annotated[int, typer.Option(help="decides weights, demonstrations, tasks and samples")] = 0,
     estimator: Annotated[str, typer.Option(help="gigpo or grpo")] = "gigpo",
-    steps: Annotated[int | None, typer.Option(help="training steps, default 80")] = None,
+    steps: Annotated[int | None, typer.Option(help="training steps, default 40")] = None,
     deterministic: Annotated[bool, typer.Option(help="the same bits on every run; much slower")] = False,
 ) -> None:
     """Train a policy of 0.3 M parameters from random weights to a working SQL agent, and report how it went.

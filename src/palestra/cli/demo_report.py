@@ -97,8 +97,12 @@ def print_outcome(console: Console, outcome: Outcome, run_dir: Path) -> None:
         f"{outcome.tokens_per_s:,.0f} sampled tokens/s in rollouts, "
         f"{outcome.wall_s:.0f} s wall, {outcome.cpu_s:.0f} s CPU",
         highlight=False,
+        soft_wrap=True,
     )
-    console.print(f"report  {run_dir / 'report.html'}\nfigures {run_dir / 'summary.json'}\nlook    palestra show {run_dir}")
+    console.print(
+        f"report  {run_dir / 'report.html'}\nfigures {run_dir / 'summary.json'}\nlook    palestra show {run_dir}",
+        soft_wrap=True,
+    )
 
 
 def write_page(path: Path, outcome: Outcome, store: Store, rendering: Rendering) -> None:
@@ -183,7 +187,9 @@ def _stories(store: Store) -> list[Story]:
     stories = []
     if learned is not None:
         stories.append(Story("Before training", store.get(before[learned].rollout_id), caption=learned))
-        stories.append(Story("The same task after training", store.get(after[learned].rollout_id), caption=learned))
+        stories.append(
+            Story("The same task after training", store.get(after[learned].rollout_id), caption=learned)
+        )
     if unsolved is not None:
         stories.append(Story("Still failed", store.get(after[unsolved].rollout_id), caption=unsolved))
     return stories

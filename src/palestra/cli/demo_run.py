@@ -54,15 +54,15 @@ class DemoConfig:
     """What the demo does. The defaults fit into five minutes on two idle cores."""
 
     seed: int = 0
-    demonstrations: int = 3000
-    carelessness: float = 0.7
+    demonstrations: int = 2000
+    carelessness: float = 0.65
     hidden: int = 96
     layers: int = 2
-    warm: WarmStart = field(default_factory=lambda: WarmStart(steps=1200, batch_size=8, matrix_lr=0.015))
-    train: TrainConfig = field(default_factory=TrainConfig)
+    warm: WarmStart = field(default_factory=lambda: WarmStart(steps=1000))
+    train: TrainConfig = field(default_factory=lambda: TrainConfig(steps=40))
     test_tasks: int = 426
     dev_tasks: int = 105
-    dev_every: int = 10
+    dev_every: int = 5
     deterministic: bool = False
 
     @classmethod
@@ -165,9 +165,11 @@ class Demo:
         async with training(recipe, store) as trainer:
 
             async def on_step(result: StepResult) -> None:
-                self.console.print(step_line(result, recipe.train.steps), highlight=False)
+                self.console.print(step_line(result, recipe.train.steps), highlight=False, soft_wrap=True)
                 if result.step % self.config.dev_every == 0:
-                    await trainer.runner.run(group_jobs(self._dev, 1), self._eval_spec(f"dev-{result.step:03d}"))
+                    await trainer.runner.run(
+                        group_jobs(self._dev, 1), self._eval_spec(f"dev-{result.step:03d}")
+                    )
 
             await trainer.train(on_step)
             return trainer.history, trainer.checkpoint
@@ -200,6 +202,7 @@ class Demo:
         self.console.print(
             f"{name:<15} {e.value:5.1%} of {e.tasks} tasks on unseen databases ({e.low:.1%} to {e.high:.1%})",
             highlight=False,
+            soft_wrap=True,
         )
 
     def _check_config(self) -> None:

@@ -10,7 +10,9 @@ import typer
 
 from palestra.cli.options import checked_model
 
-app = typer.Typer(help="Serve a model as a token-in, token-out endpoint.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Serve a model as a token-in, token-out endpoint.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.command()

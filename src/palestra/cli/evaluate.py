@@ -12,12 +12,16 @@ from rich.console import Console
 from palestra.cli.errors import UsageError
 from palestra.cli.options import EngineUrl, ModelDir, RunDir, checked_model, make_engine
 
-app = typer.Typer(help="Evaluate a model on a split; compare two runs.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Evaluate a model on a split; compare two runs.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.command()
 def run(
-    tasks: Annotated[str, typer.Argument(help="task set: a registered name, a .jsonl file, or module:function")],
+    tasks: Annotated[
+        str, typer.Argument(help="task set: a registered name, a .jsonl file, or module:function")
+    ],
     model: ModelDir,
     run_dir: RunDir,
     name: Annotated[str, typer.Option(help="name of the run within the store")] = "eval",
@@ -73,12 +77,16 @@ def compare(
     result = compare_runs(_outcomes(before), _outcomes(after))
     console.print(f"before  {percent(result.before)}   after  {percent(result.after)}", highlight=False)
     span = f"{100 * result.low:+.1f} to {100 * result.high:+.1f}"
-    console.print(f"difference {100 * result.difference:+.1f} points ({span}, paired by task)", highlight=False)
+    console.print(
+        f"difference {100 * result.difference:+.1f} points ({span}, paired by task)", highlight=False
+    )
     if result.p_value is not None:
         console.print(f"exact McNemar p = {result.p_value:.2g}", highlight=False)
     console.print(f"{len(result.improved)} tasks improved, {len(result.worsened)} worsened", highlight=False)
     if result.only_before or result.only_after:
-        console.print(f"not shared: {len(result.only_before)} only before, {len(result.only_after)} only after")
+        console.print(
+            f"not shared: {len(result.only_before)} only before, {len(result.only_after)} only after"
+        )
 
 
 def _outcomes(where: str):  # type: ignore[no-untyped-def]

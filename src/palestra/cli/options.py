@@ -12,19 +12,27 @@ from palestra.cli.errors import UsageError
 if TYPE_CHECKING:
     from palestra.harness_proxy.engines.base import Engine
 
-ModelDir = Annotated[Path, typer.Option("--model", help="directory of a local model (tokenizer.json, config.json)")]
-RunDir = Annotated[Path, typer.Option("--run-dir", help="where rollouts are kept; the same run continues there")]
+ModelDir = Annotated[
+    Path, typer.Option("--model", help="directory of a local model (tokenizer.json, config.json)")
+]
+RunDir = Annotated[
+    Path, typer.Option("--run-dir", help="where rollouts are kept; the same run continues there")
+]
 EngineUrl = Annotated[
     str | None,
-    typer.Option("--engine-url", help="sample from this /v1/completions server (token ids) instead of in-process"),
+    typer.Option(
+        "--engine-url", help="sample from this /v1/completions server (token ids) instead of in-process"
+    ),
 ]
 
 
 def checked_model(model: Path) -> Path:
     """`model` if it looks like a model directory. Raises UsageError."""
     if not (model / "tokenizer.json").is_file():
-        raise UsageError(f"{model} has no tokenizer.json: give the directory of a local model, for example one that "
-                         "`palestra demo` wrote: runs/demo/warm")
+        raise UsageError(
+            f"{model} has no tokenizer.json: give the directory of a local model, for example one that "
+            "`palestra demo` wrote: runs/demo/warm"
+        )
     return model
 
 

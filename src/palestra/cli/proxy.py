@@ -26,7 +26,9 @@ def proxy(
 
     Example: palestra proxy --model runs/demo/warm --run-dir runs/by-hand
     """
-    asyncio.run(_serve(checked_model(model), run_dir, session, host, port, max_reply_tokens, temperature, engine_url))
+    asyncio.run(
+        _serve(checked_model(model), run_dir, session, host, port, max_reply_tokens, temperature, engine_url)
+    )
 
 
 async def _serve(
@@ -54,9 +56,22 @@ async def _serve(
     level = server.capability.capture_level
     await server.aclose()
     await engine.aclose()
-    unscored = recording.failure or Failure("cancelled", "by hand", "a session run by hand has no task to score")
+    unscored = recording.failure or Failure(
+        "cancelled", "by hand", "a session run by hand has no task to score"
+    )
     rollout = Rollout(
-        name, "by-hand", name, "none", 0, 1, "eval", "unknown", "", level, 0, failure=unscored,
+        name,
+        "by-hand",
+        name,
+        "none",
+        0,
+        1,
+        "eval",
+        "unknown",
+        "",
+        level,
+        0,
+        failure=unscored,
         findings=recording.findings,
     )
     with Store.open(run_dir / "store", write=True) as store:

@@ -15,7 +15,9 @@ Samples = Annotated[int, typer.Option(help="attempts at each task")]
 
 
 def rollout(
-    tasks: Annotated[str, typer.Argument(help="task set: a registered name, a .jsonl file, or module:function")],
+    tasks: Annotated[
+        str, typer.Argument(help="task set: a registered name, a .jsonl file, or module:function")
+    ],
     model: ModelDir,
     run_dir: RunDir,
     split: Annotated[str, typer.Option(help="train, dev or test")] = "test",

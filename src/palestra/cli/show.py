@@ -31,12 +31,16 @@ def show(
         if rollout_id is None:
             ids = opened.ids(run_id=run) if run else opened.ids()
             console.print(summary_table(opened.rollout(i) for i in ids[-limit:]))
-            console.print(f"{len(ids)} rollouts, the last {min(limit, len(ids))} shown; name one to see it in full")
+            console.print(
+                f"{len(ids)} rollouts, the last {min(limit, len(ids))} shown; name one to see it in full"
+            )
             return
         trajectory = opened.get(rollout_id)
         overlay = opened.overlay(rollout_id, "advantages")
     tokenizer = _decoder(model or _model_of(store))
-    show_trajectory(trajectory, advantages=overlay[0] if overlay else None, console=console, tokenizer=tokenizer)
+    show_trajectory(
+        trajectory, advantages=overlay[0] if overlay else None, console=console, tokenizer=tokenizer
+    )
 
 
 def _model_of(store: Path) -> Path | None:

@@ -25,4 +25,6 @@ def success_table(runs: Mapping[str, Iterable[Rollout]], samples: int) -> Table:
 
 def percent(estimate: Estimate) -> str:
     """For example 61.3 % (57.0 - 65.4)."""
-    return f"{estimate.value:.1%} ({100 * estimate.low:.1f} - {100 * estimate.high:.1f})".replace("%", " %", 1)
+    return f"{estimate.value:.1%} ({100 * estimate.low:.1f} - {100 * estimate.high:.1f})".replace(
+        "%", " %", 1
+    )

@@ -54,7 +54,7 @@ async def _train(recipe: Recipe, console: Console) -> None:
     from palestra.training.trainer import StepResult
 
     async def on_step(result: StepResult) -> None:
-        console.print(step_line(result, recipe.train.steps), highlight=False)
+        console.print(step_line(result, recipe.train.steps), highlight=False, soft_wrap=True)
 
     async with training(recipe) as trainer:
         if trainer.step:

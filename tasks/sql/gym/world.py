@@ -15,6 +15,8 @@ from typing import Any, Literal
 from palestra.tasks.sql.schema import Column, Table
 from palestra.tasks.task import Split
 
+_SUFFIX = ".world.toml"
+
 Role = Literal["category", "number", "date"]
 
 
@@ -92,8 +94,10 @@ class World:
 
 def load_worlds() -> tuple[World, ...]:
     """All worlds of this folder, by name."""
-    files = sorted(p for p in resources.files(__package__).iterdir() if p.name.endswith(".world.toml"))
-    return tuple(_world(p.name.removesuffix(".world.toml"), p.read_text(encoding="utf-8")) for p in files)
+    files = {p.name: p for p in resources.files(__package__).iterdir() if p.name.endswith(_SUFFIX)}
+    return tuple(
+        _world(name.removesuffix(_SUFFIX), files[name].read_text(encoding="utf-8")) for name in sorted(files)
+    )
 
 
 def _world(name: str, text: str) -> World:
