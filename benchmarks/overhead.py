@@ -16,8 +16,8 @@ import argparse
 import asyncio
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import quantiles
@@ -30,8 +30,8 @@ import uvloop
 
 from measure import Bench, Measurement, measure
 from palestra.envs.env import TaskEnv
-from palestra.harness_proxy.asgi import Receive, Scope, Send, headers_of, read_body, respond
-from palestra.harness_proxy.engines.scripted import ScriptedCall, ScriptedEngine
+from palestra.harness_proxy.asgi import Receive, Scope, Send
+from palestra.harness_proxy.engines.scripted import ScriptedEngine
 from palestra.harness_proxy.listener import Listener
 from palestra.harness_proxy.rendering import Rendering
 from palestra.harness_proxy.testing import make_tiny_tokenizer
@@ -40,8 +40,11 @@ from palestra.rollouts.local import Local, local
 from palestra.rollouts.runner import Job, RunSpec, group_jobs
 from palestra.rollouts.world import World
 from palestra.tasks.registry import load_tasks
-from palestra.trajectories.model import Sampling, Trajectory
+from palestra.trajectories.model import Message, Trajectory
 from palestra.trajectories.store import Store
+
+Exchange = tuple[bytes, bytes]
+"""Bodies of a request and its reply."""
 
 GOAL_US = 600.0
 """Per turn, for all but the environment and the scripted model."""
@@ -51,10 +54,10 @@ SAMPLES = 4
 
 def main() -> None:
     """Measure and print."""
-    bench = Bench(
-        "CPU time per turn of a rollout", example="python benchmarks/overhead.py --quick --json"
+    bench = Bench("CPU time per turn of a rollout", example="python benchmarks/overhead.py --quick --json")
+    bench.parser.add_argument(
+        "--tasks", type=int, help="tasks per round, 4 attempts each (default 64, --quick 32)"
     )
-    bench.parser.add_argument("--tasks", type=int, help="tasks per round, 4 attempts each (default 64, --quick 32)")
     args = bench.parse()
     with ExitStack() as stack:
         workload = Workload(stack, args.tasks or (32 if args.quick else 64))
@@ -111,7 +114,7 @@ class Workload:
         stack.callback(lambda: self._loop.run(services.aclose()))
         self._rendering = Rendering.load(make_tiny_tokenizer(self._directory / "model"))
         self._local = self._loop.run(self._start(services))
-        self._bare = self._loop.run(services.enter_async_context(BareHttp()))
+        self._bare = self._loop.run(services.enter_async_context(bare_http()))
 
     async def _start(self, services: AsyncExitStack) -> Local:
         demonstrator = Demonstrator(play)
@@ -133,12 +136,13 @@ class Workload:
 
     def candidates(self) -> dict[str, Callable[[], object]]:
         """The round first, then its parts."""
+        exchanges = [list(turn_bodies(t, self._env.tools)) for t in self.trajectories]
         return {
             "rollouts": self.rollouts,
             "environment and grading": self.environment,
             "store": self.store,
             "scripted model": lambda: self._loop.run(self._model()),
-            "bare HTTP": lambda: self._loop.run(self._bare.play(self._bodies())),
+            "bare HTTP": lambda: self._loop.run(self._bare.exchange(exchanges)),
         }
 
     def rollouts(self) -> None:
@@ -192,3 +196,82 @@ def play(world: World) -> Iterator[str]:
 def _tool_call(name: str, **arguments: str) -> str:
     body = orjson.dumps({"name": name, "arguments": arguments}).decode()
     return f"<tool_call>\n{body}\n</tool_call>"
+
+
+class BareHttp:
+    """An aiohttp client and a uvicorn server that answers with as many bytes as it is told."""
+
+    def __init__(self, url: str, http: aiohttp.ClientSession) -> None:
+        self._url, self._http = url, http
+
+    async def exchange(self, rollouts: Sequence[Sequence[Exchange]]) -> None:
+        """Make the exchanges of each rollout in turn, of `CONCURRENCY` rollouts at once."""
+        slots = asyncio.Semaphore(CONCURRENCY)
+
+        async def play(exchanges: Sequence[Exchange]) -> None:
+            async with slots:
+                for request, reply in exchanges:
+                    headers = {"x-reply-bytes": str(len(reply)), "content-type": "application/json"}
+                    async with self._http.post(self._url, data=request, headers=headers) as response:
+                        await response.read()
+
+        await asyncio.gather(*map(play, rollouts))
+
+
+@asynccontextmanager
+async def bare_http() -> AsyncIterator[BareHttp]:
+    """A server on a free port and a client for it."""
+    async with AsyncExitStack() as stack:
+        listener = await Listener.open(_bare_app, "127.0.0.1", 0)
+        stack.push_async_callback(listener.aclose)
+        connector = aiohttp.TCPConnector(limit=0)
+        yield BareHttp(
+            listener.url, await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
+        )
+
+
+async def _bare_app(scope: Scope, receive: Receive, send: Send) -> None:
+    while (await receive()).get("more_body"):
+        pass
+    size = int(dict(scope["headers"])[b"x-reply-bytes"])
+    fields = [(b"content-length", b"%d" % size), (b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": 200, "headers": fields})
+    await send({"type": "http.response.body", "body": b"x" * size})
+
+
+def turn_bodies(trajectory: Trajectory, tools: Sequence[Any]) -> Iterator[Exchange]:
+    """What went over the wire in each turn, but for a few bytes of ids."""
+    messages: list[Mapping[str, Any]] = []
+    for node in trajectory.nodes:
+        message = _wire(node.message)
+        if node.sampled.any():
+            request = {"model": "palestra", "messages": messages, "tools": tools}
+            yield (
+                orjson.dumps(request),
+                orjson.dumps(_REPLY | {"choices": [{"index": 0, "message": message}]}),
+            )
+        messages.append(message)
+
+
+_REPLY = {
+    "id": "chatcmpl-0-0123456789abcdef",
+    "object": "chat.completion",
+    "created": 1_700_000_000,
+    "model": "palestra",
+    "usage": {"prompt_tokens": 1000, "completion_tokens": 10, "total_tokens": 1010},
+}
+
+
+def _wire(message: Message) -> dict[str, Any]:
+    """A message as the Chat Completions API spells it."""
+    wire: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        calls = [(c.id, {"name": c.name, "arguments": c.arguments}) for c in message.tool_calls]
+        wire["tool_calls"] = [{"id": i, "type": "function", "function": f} for i, f in calls]
+    if message.tool_call_id is not None:
+        wire["tool_call_id"] = message.tool_call_id
+    return wire
+
+
+if __name__ == "__main__":
+    main()

@@ -98,7 +98,7 @@ def _load(name: str) -> TaskSet:
         return _call(base, base, query)
     hint = _did_you_mean(base, known)
     raise UnknownTaskSetError(
-        f"there is no task set {base!r}{hint}. Registered: {', '.join(sorted(known))}. "
+        f"there is no task set {base!r}{hint or '.'} Registered: {', '.join(sorted(known))}. "
         "A .json or .jsonl file or 'package.module:function' works too."
     )
 

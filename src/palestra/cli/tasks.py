@@ -71,9 +71,10 @@ def validate(
     bad = 0
     for task in track(chosen, description="validating", console=console, disable=not console.is_terminal):
         report = validate_task(task)
-        if not report.ok:
+        if not report.passed:
             bad += 1
-            console.print(f"[red]{escape(task.id)}[/]: {escape('; '.join(report.problems))}", highlight=False)
+            problems = "; ".join(f"{c.name}: {c.detail}" for c in report.checks if not c.passed)
+            console.print(f"[red]{escape(task.id)}[/]  {escape(problems)}", highlight=False, soft_wrap=True)
     console.print(f"{len(chosen) - bad} of {len(chosen)} tasks are valid")
     if bad:
         raise typer.Exit(1)
