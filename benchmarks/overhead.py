@@ -12,7 +12,6 @@ grading copies are made in a first pass, which is reported apart. It measures CP
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import tempfile
 import time
@@ -26,7 +25,6 @@ from typing import Any, cast
 import aiohttp
 import gymnasium
 import orjson
-import uvloop
 
 from measure import Bench, Measurement, measure
 from palestra.envs.env import TaskEnv
@@ -35,6 +33,7 @@ from palestra.harness_proxy.engines.scripted import ScriptedEngine
 from palestra.harness_proxy.listener import Listener
 from palestra.harness_proxy.rendering import Rendering
 from palestra.harness_proxy.testing import make_tiny_tokenizer
+from palestra.rollouts import loop
 from palestra.rollouts.harnesses import Demonstrator
 from palestra.rollouts.local import Local, local
 from palestra.rollouts.runner import Job, RunSpec, group_jobs
@@ -104,7 +103,7 @@ class Workload:
         self.jobs: list[Job] = group_jobs(list(load_tasks("sql-tiny", "train"))[:tasks], SAMPLES)
         self.trajectories: list[Trajectory] = []
         self._round = 0
-        self._loop = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
+        self._loop = stack.enter_context(loop.runner())
         self._directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="palestra-")))
         self._store = stack.enter_context(Store.open(self._directory / "store", write=True))
         self._copies = stack.enter_context(Store.open(self._directory / "copies", write=True))
@@ -149,11 +148,13 @@ class Workload:
         """The whole round, as a trainer runs it. Raises RuntimeError for a rollout that did not score 1."""
         self._round += 1
         self._engine.calls.clear()
-        runner = self._local.runner
-        self.trajectories = self._loop.run(runner.run(self.jobs, RunSpec(f"round-{self._round}")))
+        self._loop.run(self._play(RunSpec(f"round-{self._round}")))
         for trajectory in self.trajectories:
             if trajectory.rollout.reward != 1.0:
                 raise RuntimeError(f"this workload must be solved, got {trajectory.rollout}")
+
+    async def _play(self, spec: RunSpec) -> None:
+        self.trajectories = await self._local.runner.run(self.jobs, spec)
 
     def environment(self) -> None:
         """The same steps and gradings, called directly."""

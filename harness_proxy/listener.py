@@ -35,7 +35,8 @@ class Listener:
         server = _Server(
             uvicorn.Config(
                 app, http="httptools", ws="none", lifespan="off", interface="asgi3", access_log=False,
-                log_config=None, server_header=False, date_header=False, timeout_keep_alive=600, backlog=2048,
+                log_config=None, server_header=False, date_header=False, proxy_headers=False,
+                timeout_keep_alive=600, backlog=2048,
             )
         )  # fmt: skip
         task = asyncio.create_task(server.serve(sockets=[sock]), name="palestra-proxy")

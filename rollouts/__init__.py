@@ -1,1 +1,1 @@
-"""Running: the runner, harnesses, and the join between an agent's calls and the world. Start with `runner.py`."""
+"""Running: the runner, harnesses, and the join between calls and the world. Start with `runner.py`."""

@@ -38,7 +38,7 @@ async def local(
     store: Store | None = None,
     concurrency: int = 256,
 ) -> AsyncIterator[Local]:
-    """Start a proxy before `engine` and a runner for `harness` (default ToolLoop); close all three at the end."""
+    """Start a proxy before `engine` and a runner for `harness` (default ToolLoop); close all at the end."""
     async with AsyncExitStack() as stack:
         stack.push_async_callback(engine.aclose)
         proxy = Proxy(engine, rendering)
@@ -50,7 +50,7 @@ async def local(
 
 
 def embedded_engine(model_dir: str | Path, *, version: int = 0, deterministic: bool = False) -> Engine:
-    """The torch engine for a local Qwen3 directory. Raises ImportError naming the extra where torch is missing."""
+    """The torch engine for a local Qwen3 directory. Raises ImportError where torch is missing."""
     try:
         from palestra.harness_proxy.engines.embedded.engine import TorchEngine
     except ModuleNotFoundError as error:

@@ -1,32 +1,37 @@
-"""An environment as a harness sees it: asynchronous, and with every step written down."""
+"""An environment as a harness sees it: asynchronous, and with every step written down.
+
+What the environment returns is checked here, at the door: an observation that is not text, a reward that is
+not a finite number or a missing anchor is a failure of the environment, not a measurement of the agent.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import Executor
-from typing import Any, TypeVar
+import math
+from dataclasses import replace
+from typing import Any
 
 from palestra.envs.env import TaskEnv
-from palestra.rollouts.errors import boundary
+from palestra.rewards.score import GraderError
+from palestra.rollouts.errors import RolloutError, boundary
+from palestra.rollouts.pool import HostedEnv
 from palestra.tasks.task import Task
 from palestra.trajectories.model import EnvStep, Score
 
-T = TypeVar("T")
-
 
 class World:
-    """One episode of one environment. Steps run in `executor`, so that a slow world blocks nobody else."""
+    """One episode of one environment, one step at a time whatever the harness does."""
 
-    def __init__(self, env: TaskEnv, task: Task, seed: int, executor: Executor) -> None:
+    def __init__(self, env: HostedEnv, task: Task, seed: int) -> None:
         self.task = task
         self.steps: list[EnvStep] = []
         self.observation = ""
         self.over = False
         self.truncated = False
         self.env_s = 0.0
-        self._env, self._seed, self._executor = env, seed, executor
+        self._env, self._seed = env, seed
         self._anchor = ""
+        self._turn = asyncio.Lock()
 
     @property
     def tools(self) -> list[dict[str, Any]]:
@@ -35,49 +40,91 @@ class World:
 
     async def reset(self) -> str:
         """Begin the episode; returns the first observation. Raises RolloutError at boundary env."""
+        options = {"task": self.task}
         with boundary("env", "reset"):
-            self.observation, info = await self._run(
-                lambda: self._env.reset(seed=self._seed, options={"task": self.task})
-            )
-        self._anchor = info["anchor"]
+            observation, info = await self._env.run(lambda env: env.reset(seed=self._seed, options=options))
+            self.observation, self._anchor = _text(observation), _text(info["anchor"])
         return self.observation
 
     async def act(self, action: str, call: int | None = None, tool_call_id: str | None = None) -> str:
         """Take one step, caused by the call with sequence number `call`; returns the observation.
 
-        Raises RolloutError at boundary env.
+        Raises RolloutError: at boundary env, at grader where the last step could not be judged, at harness
+        for a step after the end.
         """
-        with boundary("env", "step"):
-            observation, reward, terminated, truncated, info = await self._run(lambda: self._env.step(action))
-        self.steps.append(
-            EnvStep(
-                index=len(self.steps),
-                call=call,
-                tool_call_id=tool_call_id,
-                action=action,
-                observation=observation,
-                reward=reward,
-                terminated=terminated,
-                truncated=truncated,
-                anchor=self._anchor,
-                state_digest=info["state_digest"],
-                valid_action=info["valid_action"],
-                duration_s=info["timings"]["step"],
-            )
-        )
-        self._anchor, self.observation = info["anchor"], observation
-        self.over, self.truncated = terminated or truncated, truncated
-        self.env_s += info["timings"]["step"]
-        return observation
+        async with self._turn:
+            with boundary("harness", "step"):
+                self._check_action(action)
+            with boundary("env", "step"):
+                step, anchor = await self._step(action, call, tool_call_id)
+            self.steps.append(step)
+            self._anchor, self.observation = anchor, step.observation
+            self.over = self.over or step.terminated or step.truncated
+            self.truncated = self.truncated or step.truncated
+            self.env_s += step.duration_s
+            return step.observation
 
     def stop(self) -> None:
         """A budget outside the world ran out: the episode ends as it stands, truncated."""
         self.over = self.truncated = True
 
-    async def score(self) -> Score:
-        """Judge the episode. Raises RolloutError at boundary grader."""
-        with boundary("grader", "score"):
-            return await self._run(self._env.score)
+    def close(self) -> None:
+        """The attempt has ended: a harness that is still acting acts on nothing."""
+        self.over = True
 
-    async def _run(self, function: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, function)
+    async def score(self) -> Score:
+        """Judge the episode. Raises RolloutError at boundary grader, also for a score that is not valid."""
+        with boundary("grader", "score"):
+            score = _storable(await self._env.run(TaskEnv.score))
+        if not score.valid:
+            raise RolloutError("grader", "score", score.evidence)
+        return score
+
+    def _check_action(self, action: str) -> None:
+        if self.over:
+            raise RolloutError("harness", "step", "it acted after the end of the episode")
+        _text(action)
+
+    async def _step(self, action: str, call: int | None, tool_call_id: str | None) -> tuple[EnvStep, str]:
+        """The step as it is recorded, and the anchor of the state after it."""
+        try:
+            result = await self._env.run(lambda env: env.step(action))
+        except GraderError as error:
+            raise RolloutError("grader", "step", str(error)) from error
+        observation, reward, terminated, truncated, info = result
+        if not math.isfinite(reward):
+            raise ValueError(f"the reward of a step must be finite, got {reward!r}")
+        step = EnvStep(
+            index=len(self.steps),
+            call=call,
+            tool_call_id=tool_call_id,
+            action=action,
+            observation=_text(observation),
+            reward=float(reward),
+            terminated=bool(terminated),
+            truncated=bool(truncated),
+            anchor=self._anchor,
+            state_digest=_text(info["state_digest"]),
+            valid_action=bool(info["valid_action"]),
+            duration_s=float(info["timings"]["step"]),
+        )
+        return step, _text(info["anchor"])
+
+
+def _text(value: object) -> str:
+    """`value`, if it is text that can be stored and sent. Raises TypeError and UnicodeEncodeError."""
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, got {type(value).__name__}")
+    value.encode()
+    return value
+
+
+def _storable(score: object) -> Score:
+    """`score` with plain numbers. Raises TypeError and ValueError for what is not a score."""
+    if not isinstance(score, Score):
+        raise TypeError(f"a grader returns a Score, this one returned {type(score).__name__}")
+    value = None if score.value is None else float(score.value)
+    parts = {_text(name): float(part) for name, part in score.parts.items()}
+    for text in (score.grader, score.grader_version, score.evidence):
+        _text(text)
+    return replace(score, value=value, parts=parts)

@@ -1,8 +1,8 @@
 """A scripted, deliberately mediocre agent for `sql-tiny`, from which a policy gets its first idea of the world.
 
-A share of its episodes is careful: it describes the table that the question names, tries its query and submits it. In
-the others it is careless: it looks at another table or at none, takes column names from there or makes them up, and
-submits whatever came of it. It sees what an agent sees, the question and the observations, and never the gold answer.
+A share of its episodes is careful: it lists the tables, describes the one that is no logbook, tries its query and
+submits it. In the others it is careless: it asks the logbook, or nobody, and submits whatever came of it. It sees what
+an agent sees, the question and the observations, and never the gold answer.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import orjson
 
 from palestra.rollouts.world import World
 from palestra.tasks.sql import tiny
+from palestra.tasks.sql import vocabulary as words
 
 _SHAPES = {
     kind: re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>\\w+)", re.escape(question)))
@@ -46,7 +47,7 @@ class _Careful:
     def replies(self) -> Iterator[str]:
         yield tool_call("list_tables")
         names = self._world.observation.split(", ")
-        table = next(n for n in names if n.startswith(self._slots["thing"]))
+        table = next(n for n in names if n not in words.LOGBOOKS)
         yield tool_call("describe", table=table)
         sql = self._sql(table, _columns(self._world.observation))
         yield tool_call("query", sql=sql)
@@ -59,27 +60,26 @@ class _Careful:
 
 
 class _Careless(_Careful):
-    """Look at the wrong table, or guess; hand in without a second thought."""
+    """Look at the wrong table, or at none; hand in without a second thought."""
 
     def replies(self) -> Iterator[str]:
         if self._rng.random() < 0.75:
             yield tool_call("list_tables")
             names = self._world.observation.split(", ")
-            table = next(n for n in names if not n.startswith(self._slots["thing"]))
+            table = next(n for n in names if n in words.LOGBOOKS)
             yield tool_call("describe", table=table)
             sql = self._sql(table, _columns(self._world.observation))
         else:
-            table = f"{self._slots['thing']}_{self._rng.choice(tiny.PLACES)}"
-            sql = self._sql(
-                table, [self._rng.choice(p) for p in (tiny.LABELS, tiny.CATEGORIES, tiny.NUMBERS)]
-            )
+            table = self._rng.choice(words.TABLES)
+            guesses = [self._rng.choice(pool) for pool in (words.LABELS, words.CATEGORIES, words.NUMBERS)]
+            sql = self._sql(table, guesses)
         if self._rng.random() < 0.5:
             yield tool_call("query", sql=sql)
         yield tool_call("submit", sql=sql)
 
 
 def _columns(description: str) -> list[str]:
-    """Names of the three columns in "lamp_east(title TEXT, color TEXT, price INTEGER)"."""
+    """Names of the three columns in "lamp(title TEXT, color TEXT, price INTEGER)"."""
     return re.findall(r"(\w+) (?:TEXT|INTEGER)", description)
 
 

@@ -16,9 +16,17 @@ from pathlib import Path
 import orjson
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-SPECIAL_TOKENS = (
-    "<|endoftext|> <|im_start|> <|im_end|> <think> </think> <tool_call> </tool_call> <tool_response> </tool_response>"
-).split()
+SPECIAL_TOKENS = [
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_response>",
+    "</tool_response>",
+]
 
 
 ROLES = ("system", "user", "assistant")

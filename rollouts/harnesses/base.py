@@ -26,7 +26,11 @@ class Harness(Protocol):
     version: str
 
     async def run(self, world: World, endpoint: Endpoint) -> None:
-        """Act until the world is over or the harness gives up. Raises ModelError when the model is out of reach."""
+        """Act until the world is over or the harness gives up.
+
+        Raises RolloutError at boundary provider when the model is out of reach. Any other exception is a
+        failure at boundary harness; what the agent itself does wrong is none.
+        """
         ...
 
     async def aclose(self) -> None:

@@ -4,14 +4,15 @@
     proxy = Proxy(ScriptedEngine(rendering, demonstrator.reply), rendering)
     trajectories = await Runner(proxy, demonstrator).run(jobs, spec)
 
-The script decides what to do from what it sees; its words pass through the same rendering, recording and environment
-as a policy's, so the recorded tokens are exactly those that a policy would have to produce.
+The script decides what to do from what it sees; its words pass through the same rendering, recording and
+environment as a policy's, so the recorded tokens are exactly those that a policy would have to produce.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from palestra.harness_proxy.engines.base import EngineError
 from palestra.rollouts.harnesses.base import Endpoint
 from palestra.rollouts.harnesses.tool_loop import ToolLoop
 from palestra.rollouts.world import World
@@ -31,9 +32,17 @@ class Demonstrator:
         self._loop = ToolLoop()
         self._playing: dict[str, Iterator[str]] = {}
 
-    def reply(self, prompt_ids: list[int], session: str) -> str:
-        """The next words of the demonstration that runs as `session`."""
-        return next(self._playing[session])
+    def reply(self, prompt_ids: list[int], session: str) -> str | EngineError:
+        """The next words of the demonstration that runs as `session`.
+
+        An EngineError, which fails the rollout at boundary provider, where the script has ended or broken.
+        """
+        try:
+            return next(self._playing[session])
+        except StopIteration:
+            return EngineError("the demonstration ended before the episode did")
+        except Exception as error:  # a script is as foreign as a model; its rollout alone fails
+            return EngineError(f"the demonstration broke: {type(error).__name__}: {error}")
 
     async def run(self, world: World, endpoint: Endpoint) -> None:
         """Play one demonstration to the end of the episode."""

@@ -47,7 +47,7 @@ class ToolLoop:
         if not calls:
             observation = await world.act(reply.message.get("content") or "", reply.call)
             return [{"role": "user", "content": observation}]
-        answers = []
+        answers: list[Mapping[str, Any]] = []
         for call in calls:
             if world.over:
                 break
@@ -57,7 +57,7 @@ class ToolLoop:
 
 
 def _action(function: Mapping[str, Any]) -> str:
-    """The call as the JSON action of an environment; arguments that do not parse are passed on as they are."""
+    """The call as the JSON action of an environment; arguments that do not parse are passed on as text."""
     try:
         arguments = orjson.loads(function["arguments"] or "{}")
     except orjson.JSONDecodeError:

@@ -1,58 +1,33 @@
-"""`sql-tiny`: questions over small databases that a policy of half a million parameters can learn from nothing.
+"""`sql-tiny`: questions over small databases that a policy of a third of a million parameters can learn from nothing.
 
-Every database has two tables of three columns (a label, a category, a number); all names come from one vocabulary.
-A question says what a table is about, never its full name or a column, so an agent has to look twice before it can
-answer. The databases of dev and test combine names in ways that no training database does.
+Every database has a table of three columns (a label, a category, a number) and a logbook of the same shape; all
+names come from one vocabulary. A question never names the table or a column, so an agent has to look twice before it
+can answer. The databases of dev and test combine names in ways that no training database does.
 
-    question   Which lamp is at the top?
-    gold       SELECT title FROM lamp_east ORDER BY price DESC LIMIT 1
+    tables     lamp, log
+    question   Which one is at the top?
+    gold       SELECT title FROM lamp ORDER BY price DESC LIMIT 1
 """
 
 from __future__ import annotations
 
+import functools
 import random
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from palestra.tasks.sql import vocabulary as words
 from palestra.tasks.task import SPLITS, Budget, Split, Task, TaskSet
 
-THINGS = (
-    "lamp book boat coin drum farm goat hall iron kite lens mill nest oven pond quay rose seed tent vase "
-    "wolf yard barn card door fish gate horn lake moth"
-).split()
-PLACES = "east west north south main old new spare upper lower".split()
-LABELS = "title label code alias tag mark".split()
-CATEGORIES = (
-    "color shape brand class owner grade state style theme genre phase voice wood metal fabric scent".split()
-)
-NUMBERS = (
-    "price weight size age stock rank speed depth power score yield width pages floor seats visits".split()
-)
-VALUES = (
-    "amber basil cedar dusk ember flint glass hazel ivory jade khaki linen maple navy olive pearl quartz ruby "
-    "slate topaz umber violet wheat xenon yellow zinc birch coral delta frost"
-).split()
-WORDS = tuple(dict.fromkeys([*THINGS, *PLACES, *LABELS, *CATEGORIES, *NUMBERS, *VALUES]))
-"""Everything that varies between databases. A tokenizer for this pack gives each word one token."""
-
 KINDS: dict[str, tuple[str, str]] = {
-    "total": ("What do all {thing} add up to?", "SELECT SUM({number}) FROM {table}"),
-    "count": (
-        "How many {thing} are {value}?",
-        "SELECT COUNT(*) FROM {table} WHERE {category} = '{value}'",
-    ),
-    "distinct": ("How many kinds of {thing} are there?", "SELECT COUNT(DISTINCT {category}) FROM {table}"),
-    "highest": (
-        "Which {thing} is at the top?",
-        "SELECT {label} FROM {table} ORDER BY {number} DESC LIMIT 1",
-    ),
-    "lookup": (
-        "What number has {thing} {name}?",
-        "SELECT {number} FROM {table} WHERE {label} = '{name}'",
-    ),
+    "total": ("What do all add up to?", "SELECT SUM({number}) FROM {table}"),
+    "count": ("How many are {value}?", "SELECT COUNT(*) FROM {table} WHERE {category} = '{value}'"),
+    "distinct": ("How many kinds are there?", "SELECT COUNT(DISTINCT {category}) FROM {table}"),
+    "highest": ("Which one is at the top?", "SELECT {label} FROM {table} ORDER BY {number} DESC LIMIT 1"),
+    "lookup": ("What number has {name}?", "SELECT {number} FROM {table} WHERE {label} = '{name}'"),
     "average": (
-        "What is the average of {value} {thing}?",
+        "What is the average of the {value} ones?",
         "SELECT AVG({number}) FROM {table} WHERE {category} = '{value}'",
     ),
 }
@@ -67,30 +42,25 @@ _BUDGET = Budget(turns=8, tokens=2048, wall_s=120, command_s=1.0)
 class Table:
     """One table: its names, and rows of (label, category, number) with distinct labels and numbers."""
 
-    thing: str
-    place: str
+    name: str
     label: str
     category: str
     number: str
     rows: tuple[tuple[str, str, int], ...]
 
     @property
-    def name(self) -> str:
-        """For example lamp_east."""
-        return f"{self.thing}_{self.place}"
-
-    @property
-    def schema(self) -> tuple[str, str, str, str]:
-        """The names of this table and its columns."""
+    def names(self) -> tuple[str, str, str, str]:
+        """What no database of another split shares."""
         return self.name, self.label, self.category, self.number
 
 
 def tables(seed: int) -> tuple[Table, Table]:
-    """The two tables of database `seed`."""
+    """The table that questions are about in database `seed`, and its logbook."""
     rng = random.Random(seed)
-    names = [rng.sample(pool, 2) for pool in (THINGS, PLACES, LABELS, CATEGORIES, NUMBERS)]
-    first, second = (Table(*[pair[i] for pair in names], tuple(_rows(rng))) for i in range(2))
-    return first, second
+    names = rng.choice(words.TABLES), rng.choice(words.LOGBOOKS)
+    columns = [rng.sample(pool, 2) for pool in (words.LABELS, words.CATEGORIES, words.NUMBERS)]
+    subject, logbook = (Table(names[i], *[c[i] for c in columns], tuple(_rows(rng))) for i in range(2))
+    return subject, logbook
 
 
 def build(seed: int) -> bytes:
@@ -103,13 +73,14 @@ def build(seed: int) -> bytes:
     return connection.serialize()
 
 
+@functools.cache
 def load() -> TaskSet:
-    """One task per database and kind: 6 * (600 train + 40 dev + 80 test)."""
-    seen = {t.schema for seed in _seeds("train") for t in tables(seed)}
+    """One task per database and kind; databases of dev and test whose names occur in training are left out."""
+    seen = {tables(seed)[0].names for seed in _seeds("train")}
     all_tasks: list[Task] = []
     for split in SPLITS:
         for seed in _seeds(split):
-            if split == "train" or not seen & {t.schema for t in tables(seed)}:
+            if split == "train" or tables(seed)[0].names not in seen:
                 all_tasks.extend(_tasks(split, seed))
     return TaskSet("sql-tiny", all_tasks)
 
@@ -119,26 +90,19 @@ def _seeds(split: Split) -> range:
 
 
 def _rows(rng: random.Random) -> Iterator[tuple[str, str, int]]:
-    count = rng.randint(5, 9)
-    values = rng.sample(VALUES, count + 3)
-    for name, number in zip(values[3:], rng.sample(range(1, 100), count), strict=True):
-        yield name, rng.choice(values[:3]), number
+    count = rng.randint(8, 14)
+    values = rng.sample(words.VALUES, count + 4)
+    for name, number in zip(values[4:], rng.sample(range(1, 100), count), strict=True):
+        yield name, rng.choice(values[:4]), number
 
 
 def _tasks(split: Split, seed: int) -> Iterator[Task]:
     rng = random.Random(seed + 1)
+    t, _ = tables(seed)
     for kind, (question, gold) in KINDS.items():
-        t = rng.choice(tables(seed))
         row = rng.choice(t.rows)
-        slots = {
-            "thing": t.thing,
-            "table": t.name,
-            "label": t.label,
-            "category": t.category,
-            "number": t.number,
-            "name": row[0],
-            "value": row[1],
-        }
+        slots = {"table": t.name, "label": t.label, "category": t.category, "number": t.number}
+        slots |= {"name": row[0], "value": row[1]}
         yield Task(
             id=f"sql-tiny/{split}/{seed - _SEEDS[split]:04d}/{kind}",
             family="sql",

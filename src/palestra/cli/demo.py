@@ -1,4 +1,4 @@
-"""`palestra demo`: a policy learns to query databases it has never seen, on two CPU cores, in a few minutes."""
+"""`palestra demo`: a policy learns to query databases it has never seen, on two CPU cores, in minutes."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def print_outcome(console: Console, outcome: Outcome, run_dir: Path) -> None:
         soft_wrap=True,
     )
     console.print(
-        f"report  {run_dir / 'report.html'}\nfigures {run_dir / 'summary.json'}\nlook    palestra show {run_dir}",
+        f"report  {run_dir}/report.html\nfigures {run_dir}/summary.json\nlook    palestra show {run_dir}",
         soft_wrap=True,
     )
 
@@ -142,12 +142,13 @@ def _span(e: Estimate) -> str:
 
 def _summary(outcome: Outcome) -> list[str]:
     return [
-        f"A Qwen3 of {outcome.parameters / 1e6:.2f} million parameters, random weights at first, answers questions "
-        "about SQLite databases by acting: it lists tables, describes them, runs queries, and submits one. "
-        f"After a warm start on careless demonstrations it trained for {len(outcome.history)} steps on its own "
-        f"rollouts with {outcome.estimator}. The databases of the table were never seen in training.",
-        f"All stages took {outcome.wall_s:.0f} s of wall time and {outcome.cpu_s:.0f} s of CPU time; training "
-        f"rollouts sampled {outcome.tokens_per_s:,.0f} tokens per second.",
+        f"A Qwen3 of {outcome.parameters / 1e6:.2f} million parameters, random weights at first, answers "
+        "questions about SQLite databases by acting: it lists tables, describes them, runs queries, and submits "
+        "one. After a warm start on careless demonstrations it trained for "
+        f"{len(outcome.history)} steps on its own rollouts with {outcome.estimator}. The databases of the table "
+        "were never seen in training.",
+        f"All stages took {outcome.wall_s:.0f} s of wall time and {outcome.cpu_s:.0f} s of CPU time; "
+        f"training rollouts sampled {outcome.tokens_per_s:,.0f} tokens per second.",
     ]
 
 

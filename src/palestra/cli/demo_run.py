@@ -27,14 +27,13 @@ from palestra.cli.play import watched
 from palestra.cli.progress import progress
 from palestra.cli.train import step_line
 from palestra.evaluation.passk import collect, pass_at_k
-from palestra.harness_proxy.engines.embedded.engine import TorchEngine
 from palestra.harness_proxy.engines.scripted import ScriptedEngine
 from palestra.harness_proxy.rendering import Rendering
 from palestra.rollouts.harnesses import Demonstrator
 from palestra.rollouts.local import embedded_engine, local
 from palestra.rollouts.runner import RunSpec, group_jobs
 from palestra.tasks.registry import load_tasks
-from palestra.tasks.sql import tiny
+from palestra.tasks.sql.vocabulary import WORDS
 from palestra.tasks.task import Task
 from palestra.training.demonstrations import CarelessAgent
 from palestra.training.policy import Policy
@@ -58,7 +57,7 @@ class DemoConfig:
     carelessness: float = 0.65
     hidden: int = 96
     layers: int = 2
-    warm: WarmStart = field(default_factory=lambda: WarmStart(steps=1000))
+    warm: WarmStart = field(default_factory=lambda: WarmStart(steps=1200))
     train: TrainConfig = field(default_factory=lambda: TrainConfig(steps=40))
     test_tasks: int = 426
     dev_tasks: int = 105
@@ -92,16 +91,17 @@ class Demo:
         with Store.open(self.run_dir / "store", write=True) as store:
             with self._stage("model"):
                 await self._make_model()
-            with self._stage("demonstrations"):
-                demonstrations = await self._demonstrate(store)
-            with self._stage("warm start"):
-                self._warm_start(demonstrations)
+            if not (self.run_dir / "warm" / "model.safetensors").exists():
+                with self._stage("demonstrations"):
+                    demonstrations = await self._demonstrate(store)
+                with self._stage("warm start"):
+                    self._warm_start(demonstrations)
             with self._stage("before"):
-                await self._evaluate(store, "before", self.run_dir / "warm", self._test)
+                await self._evaluate(store, "before", self.run_dir / "warm", 0)
             with self._stage("training"):
                 history, final = await self._reinforce(store)
             with self._stage("after"):
-                await self._evaluate(store, "after", final, self._test)
+                await self._evaluate(store, "after", final, len(history))
             return self._report(store, history)
 
     # Stages.
@@ -117,7 +117,7 @@ class Demo:
         rendering = Rendering.load(letters)
         shown = await self._play_demonstrations(rendering, tasks, None, "reading the world")
         texts = [rendering.decode(s.ids.tolist()) for t in shown for s in samples(t)]
-        tokenizer = phrase_tokenizer(texts, tiny.WORDS)
+        tokenizer = phrase_tokenizer(texts, WORDS)
         sizes = {"hidden": self.config.hidden, "layers": self.config.layers}
         save_model_dir(target, tokenizer, seed=self.config.seed, **sizes)
         shutil.rmtree(letters)
@@ -138,19 +138,17 @@ class Demo:
                 return await stack.runner.run(group_jobs(tasks, 1), spec, lambda _: advance())
 
     def _warm_start(self, demonstrations: Sequence[Trajectory]) -> None:
-        target = self.run_dir / "warm"
-        if (target / "model.safetensors").exists():
-            return
         policy = Policy.load(self.run_dir / "model")
         views = [s for t in demonstrations for s in samples(t)]
         with progress(self.console, "warm start", self.config.warm.steps) as advance:
             warm_start(policy, views, self.config.warm, lambda step, loss: advance(f"loss {loss:.3f}"))
-        policy.save(target, tokenizer=self.run_dir / "model" / "tokenizer.json")
+        policy.save(self.run_dir / "warm", tokenizer=self.run_dir / "model" / "tokenizer.json")
 
-    async def _evaluate(self, store: Store, name: str, model: Path, tasks: Sequence[Task]) -> None:
-        engine = embedded_engine(model, deterministic=self.config.deterministic)
+    async def _evaluate(self, store: Store, name: str, model: Path, version: int) -> None:
+        """Play the test split with the weights in `model`."""
+        engine = embedded_engine(model, version=version, deterministic=self.config.deterministic)
         async with local(engine, Rendering.load(self.run_dir / "model"), store=store) as stack:
-            rollouts = await watched(self.console, stack.runner, tasks, 1, self._eval_spec(name), name)
+            rollouts = await watched(self.console, stack.runner, self._test, 1, self._eval_spec(name), name)
         self._say(name, rollouts)
 
     async def _reinforce(self, store: Store) -> tuple[list[StepResult], Path]:
@@ -210,7 +208,7 @@ class Demo:
         wanted = orjson.loads(orjson.dumps(asdict(self.config)))
         if path.exists() and orjson.loads(path.read_bytes()) != wanted:
             raise UsageError(
-                f"{self.run_dir} holds a demo with other settings: add --fresh to start over, or choose --run-dir"
+                f"{self.run_dir} holds a demo with other settings: --fresh starts over, --run-dir goes elsewhere"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(orjson.dumps(wanted, option=orjson.OPT_INDENT_2))

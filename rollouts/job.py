@@ -1,0 +1,37 @@
+"""What is to be run: one attempt at one task, and what all attempts of a run share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from palestra.tasks.task import Task
+from palestra.trajectories.model import Mode, Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One attempt to be made. Jobs of one `group_id` are attempts at one task under one policy."""
+
+    task: Task
+    group_id: str
+    sample_index: int = 0
+
+    def rollout_id(self, run_id: str) -> str:
+        """Names the rollout of this job in run `run_id`."""
+        return f"{run_id}/{self.group_id}/{self.sample_index}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """What all attempts of a run share."""
+
+    run_id: str
+    mode: Mode = "train"
+    seed: int = 0
+    sampling: Sampling = field(default_factory=Sampling)
+    attempts: int = 3
+    """Tries per job when infrastructure fails."""
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise ValueError(f"attempts must be at least 1, got {self.attempts}")
