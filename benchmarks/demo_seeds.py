@@ -6,7 +6,6 @@ that `palestra show` opens; a run that is complete is not run again.
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import sys
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from rich.table import Table
 
 from measure import Bench, machine
 from palestra.cli.demo_run import Demo, DemoConfig
+from palestra.rollouts.loop import run
 
 ESTIMATORS = ("gigpo", "grpo")
 
@@ -65,7 +65,7 @@ def _run(directory: Path, config: DemoConfig, console: Console) -> Run:
     if not (run_dir / "summary.json").exists():
         _share_warm_start(directory / f"{ESTIMATORS[0]}-{config.seed}", run_dir)
         console.rule(f"{estimator}, seed {config.seed}")
-        asyncio.run(Demo(run_dir, config, console).run())
+        run(Demo(run_dir, config, console).run())
     return Run(config.seed, estimator, orjson.loads((run_dir / "summary.json").read_bytes()))
 
 

@@ -79,8 +79,6 @@ class Attempt:
         except BaseException:
             env.close()
             raise
-        finally:
-            world.close()
         self._envs.release(env)
         return score
 
@@ -88,8 +86,11 @@ class Attempt:
         with self._timed("setup"):
             await world.reset()
         endpoint = Endpoint(session.base_url, session.key, self._rollout_id)
-        with self._timed("agent"), boundary("harness", "run"):
-            await self._harness.run(world, endpoint)
+        try:
+            with self._timed("agent"), boundary("harness", "run"):
+                await self._harness.run(world, endpoint)
+        finally:
+            world.close()
 
     async def _grade(self, world: World) -> Score:
         limit_s = self._job.task.budget.wall_s

@@ -6,10 +6,11 @@ async with local(engine, Rendering.load(model_dir), store=store) as stack:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from palestra.harness_proxy.engines.base import Engine
 from palestra.harness_proxy.rendering import Rendering
@@ -17,6 +18,12 @@ from palestra.harness_proxy.server import Proxy
 from palestra.rollouts.harnesses import Harness, ToolLoop
 from palestra.rollouts.runner import Runner
 from palestra.trajectories.store import Store
+
+if TYPE_CHECKING:
+    from palestra.harness_proxy.engines.embedded.process import ProcessEngine
+
+MAX_BATCH = 128
+"""Sequences that the embedded engine decodes at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +57,28 @@ async def local(
 
 
 def embedded_engine(model_dir: str | Path, *, version: int = 0, deterministic: bool = False) -> Engine:
-    """The torch engine for a local Qwen3 directory. Raises ImportError where torch is missing."""
-    try:
+    """The torch engine in this process, for a local Qwen3 directory. Raises ImportError without torch."""
+    with _torch_needed():
         from palestra.harness_proxy.engines.embedded.engine import TorchEngine
+    return TorchEngine.load(model_dir, version=version, max_batch=MAX_BATCH, deterministic=deterministic)
+
+
+async def child_engine(
+    model_dir: str | Path, *, version: int = 0, deterministic: bool = False
+) -> ProcessEngine:
+    """The same in a process of its own: sampling then leaves this one to the proxy and the environments."""
+    with _torch_needed():
+        from palestra.harness_proxy.engines.embedded.process import ProcessEngine
+    return await ProcessEngine.load(
+        model_dir, version=version, max_batch=MAX_BATCH, deterministic=deterministic
+    )
+
+
+@contextmanager
+def _torch_needed() -> Iterator[None]:
+    try:
+        yield
     except ModuleNotFoundError as error:
         raise ImportError(
             f"{error.name} is not installed: pip install 'palestra[train]', or use an endpoint"
         ) from error
-    return TorchEngine.load(model_dir, version=version, max_batch=128, deterministic=deterministic)

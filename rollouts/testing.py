@@ -43,7 +43,7 @@ FAULTS = {
 
 
 class Puppet(TaskEnv):
-    """See the module. `made` lists all instances; each notes its threads, its resets and how often it was closed."""
+    """See the module. `made` lists all instances, each of which notes what was done to it."""
 
     family: ClassVar[str] = "puppet"
     made: ClassVar[list[Puppet]] = []
@@ -127,7 +127,7 @@ class Puppet(TaskEnv):
         return Score(self._value, True, {"value": self._value}, "puppet", "1")
 
 
-gymnasium.register(ENV_ID, entry_point=Puppet, disable_env_checker=True, order_enforce=False)
+gymnasium.register(ENV_ID, entry_point=f"{__name__}:Puppet", disable_env_checker=True, order_enforce=False)
 
 
 def puppet_task(name: str, *, turns: int = 5, tokens: int = 4096, wall_s: float = 60.0, **data: Any) -> Task:

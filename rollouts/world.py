@@ -69,7 +69,7 @@ class World:
         self.over = self.truncated = True
 
     def close(self) -> None:
-        """The attempt has ended: a harness that is still acting acts on nothing."""
+        """The harness has returned: what it left running can act no more."""
         self.over = True
 
     async def score(self) -> Score:

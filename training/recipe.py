@@ -17,9 +17,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from palestra.harness_proxy.engines.embedded.engine import TorchEngine
 from palestra.harness_proxy.rendering import Rendering
-from palestra.rollouts.local import local
+from palestra.rollouts.local import child_engine, local
 from palestra.tasks.registry import load_tasks
 from palestra.tasks.task import Split
 from palestra.training.policy import Policy
@@ -52,9 +51,9 @@ async def training(recipe: Recipe, store: Store | None = None) -> AsyncIterator[
     """
     tasks = load_tasks(recipe.tasks, recipe.split)
     policy = Policy.load(recipe.model)
-    engine = TorchEngine.load(recipe.model, max_batch=128, deterministic=recipe.deterministic)
     opened = store or Store.open(recipe.run_dir / "store", write=True)
     try:
+        engine = await child_engine(recipe.model, deterministic=recipe.deterministic)
         async with local(engine, Rendering.load(recipe.model), store=opened) as stack:
             sampler = UniformSampler(tasks, recipe.train.seed)
             tokenizer = recipe.model / "tokenizer.json"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,9 @@ class ChatReply:
 class ChatClient:
     """Keeps one connection pool for all rollouts of an event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        """`sleep` waits for that many seconds between tries."""
+        self._sleep = sleep
         self._http: aiohttp.ClientSession | None = None
 
     async def chat(self, endpoint: Endpoint, messages: Sequence[Any], tools: Sequence[Any]) -> ChatReply:
@@ -61,7 +63,7 @@ class ChatClient:
         """The first answer that is not a plea to come back later."""
         problem, wait_s = "", 0.0
         for attempt in range(RETRIES + 1):
-            await asyncio.sleep(wait_s)
+            await self._sleep(wait_s)
             # The proxy gives a reply that was sampled already again to a caller who says that it missed it.
             retry = {"x-stainless-retry-count": str(attempt)} if attempt else {}
             try:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from palestra.harness_proxy.engines.base import Generation
 from palestra.harness_proxy.engines.scripted import ScriptedEngine
 from palestra.harness_proxy.errors import CaptureError
 from palestra.harness_proxy.rendering import Rendering
@@ -125,22 +127,18 @@ class TestOutcome:
         assert got.rollout.truncated
         assert not got.calls and not got.steps
 
-    async def test_policy_versions_span_all_sampled_tokens(self, rendering: Rendering, stage: Stage) -> None:
-        engine = ScriptedEngine(rendering, lambda prompt, session: next(replies))
+    async def test_policy_versions_span_all_sampled_tokens(self, stage: Stage, rendering: Rendering) -> None:
+        class Updated(ScriptedEngine):
+            """Has its weights replaced in the middle of each reply."""
 
-        def script() -> Iterable[str]:
-            yield tool_call("say")
-            engine.version = 7
-            yield tool_call("submit")
+            async def generate(self, *args: Any, **options: Any) -> Generation:
+                generation = await super().generate(*args, **options)
+                return replace(generation, versions=((0, 4), (2, 5)))
 
-        replies = iter(script())
-        engine.version = 4
-        stack = await stage(engine)
+        stack = await stage(Updated(rendering, [tool_call("submit")]))
         [got] = await stack.runner.run([Job(puppet_task("t"), "g")], SPEC)
-        # The version is read when a generation begins: the second reply began before the script moved on.
-        assert got.rollout.policy_versions == (4, 4)
-        [later] = await stack.runner.run([Job(puppet_task("t"), "g", 1)], SPEC) if False else [got]
-        assert later is got
+        assert got.calls[0].policy_version == 4
+        assert got.rollout.policy_versions == (4, 5)
 
 
 class TestConcurrency:

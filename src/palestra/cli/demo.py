@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from pathlib import Path
 from typing import Annotated
@@ -31,6 +30,7 @@ def demo(
     """
     from palestra.cli.demo_run import Demo, DemoConfig
     from palestra.cli.errors import UsageError
+    from palestra.rollouts.loop import run
     from palestra.training.advantages import estimators
 
     if estimator not in estimators:
@@ -40,4 +40,4 @@ def demo(
         shutil.rmtree(run_dir, ignore_errors=True)
     console = Console()
     running = Demo(run_dir, config, console)
-    asyncio.run(running.run())
+    run(running.run())

@@ -10,6 +10,7 @@ Run ids in the store: demonstrations, before, train, dev-NNN, after.
 from __future__ import annotations
 
 import random
+import resource
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ from palestra.evaluation.passk import collect, pass_at_k
 from palestra.harness_proxy.engines.scripted import ScriptedEngine
 from palestra.harness_proxy.rendering import Rendering
 from palestra.rollouts.harnesses import Demonstrator
-from palestra.rollouts.local import embedded_engine, local
+from palestra.rollouts.local import child_engine, local
 from palestra.rollouts.runner import RunSpec, group_jobs
 from palestra.tasks.registry import load_tasks
 from palestra.tasks.sql.vocabulary import WORDS
@@ -146,7 +147,7 @@ class Demo:
 
     async def _evaluate(self, store: Store, name: str, model: Path, version: int) -> None:
         """Play the test split with the weights in `model`."""
-        engine = embedded_engine(model, version=version, deterministic=self.config.deterministic)
+        engine = await child_engine(model, version=version, deterministic=self.config.deterministic)
         async with local(engine, Rendering.load(self.run_dir / "model"), store=store) as stack:
             rollouts = await watched(self.console, stack.runner, self._test, 1, self._eval_spec(name), name)
         self._say(name, rollouts)
@@ -216,16 +217,22 @@ class Demo:
     @contextmanager
     def _stage(self, name: str) -> Iterator[None]:
         """Add the stage's wall and CPU seconds to those of earlier, interrupted runs."""
-        wall, cpu = time.perf_counter(), time.process_time()
+        wall, cpu = time.perf_counter(), _cpu_s()
         try:
             yield
         finally:
             costs = self._costs()
             spent = costs.setdefault(name, {"wall_s": 0.0, "cpu_s": 0.0})
             spent["wall_s"] += time.perf_counter() - wall
-            spent["cpu_s"] += time.process_time() - cpu
+            spent["cpu_s"] += _cpu_s() - cpu
             (self.run_dir / "costs.json").write_bytes(orjson.dumps(costs))
 
     def _costs(self) -> dict[str, dict[str, float]]:
         path = self.run_dir / "costs.json"
         return orjson.loads(path.read_bytes()) if path.exists() else {}
+
+
+def _cpu_s() -> float:
+    """CPU seconds of this process and of its finished children."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in usages)
