@@ -34,8 +34,17 @@ OnDone = Callable[[Rollout], None]
 
 
 def group_jobs(tasks: Sequence[Task], size: int, prefix: str = "") -> list[Job]:
-    """`size` attempts at each task, as one group per task; `prefix` sets groups of one task apart."""
-    return [Job(task, f"{prefix}{task.id}", k) for task in tasks for k in range(size)]
+    """`size` attempts at each task, as one group per task; `prefix` sets groups of one task apart.
+
+    A task that is there again makes another group, "<id>#2" and so on.
+    """
+    jobs: list[Job] = []
+    seen: Counter[str] = Counter()
+    for task in tasks:
+        seen[task.id] += 1
+        again = f"#{seen[task.id]}" if seen[task.id] > 1 else ""
+        jobs += [Job(task, f"{prefix}{task.id}{again}", k) for k in range(size)]
+    return jobs
 
 
 class Runner:

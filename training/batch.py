@@ -7,6 +7,7 @@ when the batch is made, so a loss is the same however the batch is cut.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -109,11 +110,12 @@ def _token_advantages(sample: Sample, advantages: Mapping[tuple[str, int], float
 
 def _weights(samples: Sequence[Sample], masks: BoolArray, aggregation: Aggregation) -> FloatArray:
     if aggregation == "token-mean":
-        return (masks / max(masks.sum(), 1)).astype(np.float32)
+        return np.asarray(masks / max(masks.sum(), 1), np.float32)
     if aggregation != "rollout-mean":
         raise ValueError(f"aggregation is token-mean or rollout-mean, got {aggregation!r}")
-    totals: dict[str, int] = {}
+    tokens: Counter[str] = Counter()
     for s in samples:
-        totals[s.rollout_id] = totals.get(s.rollout_id, 0) + int(s.loss_mask.sum())
-    shares = [np.full(len(s.ids), 1.0 / (totals[s.rollout_id] * len(totals))) for s in samples]
+        tokens[s.rollout_id] += int(s.loss_mask.sum())
+    trained = sum(count > 0 for count in tokens.values())
+    shares = [np.full(len(s.ids), 1.0 / max(tokens[s.rollout_id] * trained, 1)) for s in samples]
     return np.where(masks, np.concatenate(shares), 0.0).astype(np.float32)

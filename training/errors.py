@@ -4,7 +4,15 @@ TrainingError
   - UnfaithfulError   recorded and recomputed log-probabilities differ (also a ValueError)
   - DivergedError     a loss or gradient is not finite (also an ArithmeticError)
   - CheckpointError   a checkpoint is incomplete or does not fit this run
+  - AllFailedError    no rollout of a step has a reward
 """
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from palestra.trajectories.model import Failure
 
 
 class TrainingError(Exception):
@@ -27,3 +35,15 @@ class DivergedError(TrainingError, ArithmeticError):
 
 class CheckpointError(TrainingError):
     """Raised when a checkpoint is incomplete or does not fit this run."""
+
+
+class AllFailedError(TrainingError):
+    """Raised when no rollout of a step has a reward, so that there is nothing to learn from; nothing was updated."""
+
+    def __init__(self, step: int, failures: Sequence[Failure | None]) -> None:
+        causes = Counter((f.boundary, f.stage, f.message) for f in failures if f is not None)
+        (boundary, stage, message), count = causes.most_common(1)[0]
+        super().__init__(
+            f"step {step}: none of {len(failures)} rollouts has a reward; {count} of them failed at {boundary} in "
+            f"{stage}: {message}. Mend that and run again: the step is then repeated"
+        )

@@ -18,7 +18,8 @@ class MuonAdamW:
 
     def __init__(self, model: nn.Module, *, matrix_lr: float, other_lr: float) -> None:
         """`matrix_lr` for Muon, `other_lr` for AdamW; no weight decay."""
-        matrices, others = [], []
+        matrices: list[nn.Parameter] = []
+        others: list[nn.Parameter] = []
         for name, parameter in model.named_parameters():
             inside = parameter.ndim == 2 and "embed" not in name and "lm_head" not in name
             (matrices if inside else others).append(parameter)
@@ -34,6 +35,11 @@ class MuonAdamW:
             for group in part.param_groups:
                 group["lr"] = lr * scale
             part.step()
+        self.zero_grad()
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for part in self._parts:
             part.zero_grad(set_to_none=True)
 
     def state_dict(self) -> dict[str, Any]:

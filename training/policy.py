@@ -49,14 +49,26 @@ class Policy:
         return cls(model.to(device).train())
 
     def load_weights(self, model_dir: str | Path) -> None:
-        """Take the weights of a checkpoint of the same architecture. Raises OSError."""
+        """Take the weights of a checkpoint of the same architecture. Raises OSError, and changes nothing then."""
+        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        saved = load_file(str(Path(model_dir) / "model.safetensors"))
-        missing, unexpected = self.model.load_state_dict(saved, strict=False)
-        tied = {name for name in missing if name.startswith("lm_head")}
-        if unexpected or set(missing) != tied:
-            raise OSError(f"{model_dir} does not fit this model: missing {missing}, unexpected {unexpected}")
+        try:
+            saved = load_file(str(Path(model_dir) / "model.safetensors"))
+        except SafetensorError as error:
+            raise OSError(f"the weights in {model_dir} cannot be read: {error}") from error
+        self._check_fits(saved, model_dir)
+        self.model.load_state_dict(saved, strict=False)
+
+    def _check_fits(self, saved: Mapping[str, Tensor], model_dir: str | Path) -> None:
+        own = {name: value.shape for name, value in self.model.state_dict().items()}
+        missing = {name for name in own if name not in saved and not name.startswith("lm_head")}
+        foreign = {name for name, value in saved.items() if own.get(name) != value.shape}
+        if missing or foreign:
+            raise OSError(
+                f"{model_dir} does not fit this model: missing {sorted(missing)[:3]}, of another name or shape "
+                f"{sorted(foreign)[:3]}"
+            )
 
     def save(self, model_dir: str | Path, *, tokenizer: Path) -> None:
         """Write config.json, safetensors and a copy of `tokenizer` (a tokenizer.json): ready to be served.

@@ -51,7 +51,7 @@ async def training(recipe: Recipe, store: Store | None = None) -> AsyncIterator[
     """
     tasks = load_tasks(recipe.tasks, recipe.split)
     policy = Policy.load(recipe.model)
-    opened = store or Store.open(recipe.run_dir / "store", write=True)
+    opened = store if store is not None else Store.open(recipe.run_dir / "store", write=True)
     try:
         engine = await child_engine(recipe.model, deterministic=recipe.deterministic)
         async with local(engine, Rendering.load(recipe.model), store=opened) as stack:

@@ -48,7 +48,7 @@ class StepTable:
         """A table from plain lists. Optional columns: `valid` (default all true), `tokens` (default 1).
 
         An anchor of None is unknown and equals nothing, not even another None.
-        Raises ValueError for columns of different lengths or an unknown column.
+        Raises ValueError for columns of different lengths, an unknown column, a rollout in two groups.
         """
         size = len(group)
         valid = optional.pop("valid", [True] * size)
@@ -67,6 +67,10 @@ class StepTable:
         lengths = {f.name: len(getattr(table, f.name)) for f in fields(table)}
         if set(lengths.values()) != {size}:
             raise ValueError(f"columns have different lengths: {lengths}")
+        if (table.rollout_groups()[table.rollout] != table.group).any():
+            raise ValueError(
+                "a rollout is in two groups: give rollouts names that are distinct across groups"
+            )
         return table
 
     def __len__(self) -> int:
@@ -78,7 +82,9 @@ class StepTable:
 
     def scores(self) -> Float64Array:
         """Sum of rewards per rollout, shape (number of rollouts,)."""
-        return np.bincount(self.rollout, self.reward, self._num_rollouts())
+        scores = np.zeros(self._num_rollouts())
+        np.add.at(scores, self.rollout, self.reward)
+        return scores
 
     def rollout_groups(self) -> IntArray:
         """Group of each rollout, shape (number of rollouts,)."""
@@ -119,14 +125,16 @@ def decisions(trajectories: Sequence[Trajectory]) -> Decisions:
     """The step table of recorded rollouts: one row per trained call.
 
     A row's reward is the sum over the steps its call caused; what the score holds beyond that (an outcome graded
-    after the last step) goes to the rollout's last row, so that a rollout's rows always sum to its score.
+    after the last step) goes to the rollout's last row, so that a rollout's rows always sum to its score. A
+    rollout without a trained call, in which the policy decided nothing, has no row.
     """
     keys: list[tuple[str, int]] = []
     columns: dict[str, list[Any]] = {
         n: [] for n in ("group", "rollout", "turn", "reward", "anchor", "valid", "tokens")
     }
     for t in trajectories:
-        calls = [c for c in t.calls if c.delivered and c.role in TRAINED_ROLES]
+        trained = [c for c in t.calls if c.delivered and c.role in TRAINED_ROLES]
+        calls = sorted(trained, key=lambda c: c.seq)  # calls made at once are recorded as they end
         rewards = _rewards(t, calls)
         for turn, call in enumerate(calls):
             keys.append((t.rollout.rollout_id, call.seq))

@@ -21,22 +21,24 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from palestra.rollouts.runner import Runner, RunSpec, group_jobs
 from palestra.training.advantages import estimators
 from palestra.training.batch import Aggregation, Batch, make_batch
-from palestra.training.checkpoint import Checkpoints
-from palestra.training.errors import CheckpointError, DivergedError, UnfaithfulError
-from palestra.training.losses import clipped_loss
+from palestra.training.checkpoint import Checkpoints, read_state
+from palestra.training.errors import AllFailedError, CheckpointError, TrainingError
 from palestra.training.optimizer import MuonAdamW
 from palestra.training.policy import Policy
 from palestra.training.samplers import Sampler
 from palestra.training.table import decisions
+from palestra.training.update import Updater
 from palestra.trajectories.model import Sampling, Trajectory
 from palestra.trajectories.sample import samples
 from palestra.trajectories.store import Store
+
+RUN_ID = "train"
+"""Of the rollouts in the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,16 @@ class Trainer:
         self.runner = runner
         self._engine, self._store, self._tokenizer = engine, store, tokenizer
         self._optimizer = MuonAdamW(policy.model, matrix_lr=config.matrix_lr, other_lr=config.other_lr)
+        self._updater = Updater(
+            policy,
+            self._optimizer,
+            clip_low=config.clip_low,
+            clip_high=config.clip_high,
+            max_grad_norm=config.max_grad_norm,
+            token_budget=config.token_budget,
+            max_logprob_gap=config.max_logprob_gap,
+            threads=config.threads,
+        )
         self._checkpoints = Checkpoints(run_dir / "checkpoints")
         policy.temperature = config.temperature
 
@@ -145,15 +157,18 @@ class Trainer:
         latest = self._checkpoints.latest()
         if latest is None:
             return False
-        self.policy.load_weights(latest)
-        state = self._checkpoints.load_state(latest, self._optimizer)
+        state = self._checkpoints.load(latest, self.policy, self._optimizer)
         self.sampler.load_state_dict(state["sampler"])
-        self.history = [StepResult(**row) for row in state["history"]]
+        self.history = _history(state)
         return True
 
     async def train(self, on_step: Callable[[StepResult], Awaitable[None]]) -> None:
-        """Run the remaining steps; `on_step` is awaited after each one's checkpoint."""
-        if self.step == 0:
+        """Run the remaining steps; `on_step` is awaited after each one's checkpoint.
+
+        Begins at the newest checkpoint, so that it may be called again after any error. Raises TrainingError,
+        StoreFullError, and what `on_step` raises.
+        """
+        if not self.resume():
             self._save()
         await self._engine.update_weights(self.policy.weights(), self.step)
         while self.step < self.config.steps:
@@ -172,15 +187,30 @@ class Trainer:
         credit = dict(zip(rows.keys, advantages.tolist(), strict=True))
         self._keep_advantages(trajectories, credit)
         batches = self._batches(trajectories, credit)
-        update = await asyncio.to_thread(self._update, batches)
+        update = await asyncio.to_thread(self._updater.run, batches)
         seconds = (rolled_out - started, time.perf_counter() - rolled_out)
         return self._result(trajectories, float(np.mean(advantages != 0)), update, seconds)
 
     async def _rollouts(self) -> list[Trajectory]:
+        """The rollouts of this step, at least one of them with a reward.
+
+        Where an earlier run left none with a reward, they are played anew under other names. Raises
+        AllFailedError when that happens now.
+        """
         tasks = self.sampler.propose(self.config.groups_per_step)
-        jobs = group_jobs(tasks, self.config.group_size, prefix=f"{self.step:06d}/")
         sampling = Sampling(self.config.temperature, max_tokens=self.config.max_reply_tokens)
-        return await self.runner.run(jobs, RunSpec("train", "train", self.config.seed, sampling))
+        spec = RunSpec(RUN_ID, "train", self.config.seed, sampling)
+        repeat = 0
+        while True:
+            prefix = f"{self.step:06d}.{repeat}/" if repeat else f"{self.step:06d}/"
+            jobs = group_jobs(tasks, self.config.group_size, prefix)
+            stored = all(job.rollout_id(RUN_ID) in self._store for job in jobs)
+            trajectories = await self.runner.run(jobs, spec)
+            if any(t.rollout.reward is not None for t in trajectories):
+                return trajectories
+            if not stored:
+                raise AllFailedError(self.step + 1, [t.rollout.failure for t in trajectories])
+            repeat += 1
 
     def _keep_advantages(
         self, trajectories: Sequence[Trajectory], credit: Mapping[tuple[str, int], float]
@@ -205,42 +235,11 @@ class Trainer:
             views = [s for t in scored if t.rollout.group_id in chosen for s in samples(t)]
             if views:
                 batches.append(make_batch(views, advantages, self.config.aggregation))
+        if not batches:
+            raise TrainingError(
+                f"step {self.step + 1}: no rollout with a reward has a sampled token to train"
+            )
         return batches
-
-    def _update(self, batches: Sequence[Batch]) -> dict[str, float]:
-        torch.set_num_threads(self.config.threads)
-        updates = [self._optimize(batch, first=index == 0) for index, batch in enumerate(batches)]
-        means = {k: float(np.mean([u[k] for u in updates])) for k in updates[0]} if updates else {}
-        return means | {"logprob_gap": updates[0]["logprob_gap"] if updates else 0.0}
-
-    def _optimize(self, batch: Batch, first: bool) -> dict[str, float]:
-        sums = dict.fromkeys(("loss", "entropy", "kl", "clipped", "logprob_gap"), 0.0)
-        for rows in batch.micro_batches(self.config.token_budget):
-            logprobs, entropy = self.policy.logprobs(rows)
-            gap = float((logprobs.detach() - rows.logprobs).abs().max())
-            if first and not gap <= self.config.max_logprob_gap:
-                raise UnfaithfulError(gap, self.config.max_logprob_gap)
-            result = clipped_loss(
-                logprobs,
-                rows.logprobs,
-                rows.advantages,
-                rows.weights,
-                clip_low=self.config.clip_low,
-                clip_high=self.config.clip_high,
-            )
-            result.loss.backward()  # type: ignore[no-untyped-call]
-            sums["loss"] += float(result.loss.detach())
-            sums["kl"] += float(result.kl)
-            sums["clipped"] += float(result.clipped)
-            sums["entropy"] += float((entropy * rows.weights).sum())
-            sums["logprob_gap"] = max(sums["logprob_gap"], gap)
-        norm = float(torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.config.max_grad_norm))
-        if not np.isfinite(norm):
-            raise DivergedError(
-                f"the gradient's norm is {norm}; the weights of step {self.step} are untouched"
-            )
-        self._optimizer.step()
-        return sums | {"grad_norm": norm}
 
     def _result(
         self,
@@ -253,19 +252,14 @@ class Trainer:
         actions = [s.valid_action for t in trajectories for s in t.steps]
         return StepResult(
             step=self.step + 1,
-            success=float(np.mean([r >= 1.0 for r in rewards])) if rewards else 0.0,
-            reward=float(np.mean(rewards)) if rewards else 0.0,
+            success=float(np.mean([r >= 1.0 for r in rewards])),
+            reward=float(np.mean(rewards)),
             rollouts=len(trajectories),
             failed=len(trajectories) - len(rewards),
             informative=informative,
-            turns=len(actions) / max(len(trajectories), 1),
+            turns=len(actions) / len(trajectories),
             invalid=1.0 - float(np.mean(actions)) if actions else 0.0,
-            loss=update.get("loss", 0.0),
-            entropy=update.get("entropy", 0.0),
-            kl=update.get("kl", 0.0),
-            clipped=update.get("clipped", 0.0),
-            grad_norm=update.get("grad_norm", 0.0),
-            logprob_gap=update.get("logprob_gap", 0.0),
+            **update,
             sampled_tokens=sum(len(n.logprobs) for t in trajectories for n in t.nodes),
             rollout_s=seconds[0],
             update_s=seconds[1],
@@ -274,3 +268,18 @@ class Trainer:
     def _save(self) -> None:
         state = {"sampler": self.sampler.state_dict(), "history": [asdict(r) for r in self.history]}
         self._checkpoints.save(self.step, self.policy, self._optimizer, state, self._tokenizer)
+
+
+def read_history(run_dir: Path) -> list[StepResult]:
+    """What a run in `run_dir` did so far, from its newest checkpoint; empty where there is none."""
+    latest = Checkpoints(run_dir / "checkpoints").latest()
+    return _history(Checkpoints.read_state(latest)) if latest is not None else []
+
+
+def _history(state: Mapping[str, Any]) -> list[StepResult]:
+    try:
+        return [StepResult(**row) for row in state["history"]]
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"the checkpoint was written by another version of palestra: {error}"
+        ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from palestra.training.batch import Batch, make_batch
+from palestra.training.errors import DivergedError
 from palestra.training.optimizer import MuonAdamW
 from palestra.training.policy import Policy
 from palestra.trajectories.sample import Sample
@@ -36,7 +38,8 @@ def warm_start(
 ) -> float:
     """Train `policy` on whole demonstrations, drawn with replacement; returns the last loss (nats per token).
 
-    `on_step(step, loss)` is called after each step, from 1. Raises ValueError without demonstrations.
+    `on_step(step, loss)` is called after each step, from 1. Raises ValueError without demonstrations and
+    DivergedError where loss or gradient are not finite.
     """
     if not demonstrations:
         raise ValueError("no demonstrations to start from")
@@ -63,7 +66,9 @@ def _step(policy: Policy, batch: Batch) -> float:
         loss = -(logprobs * rows.weights).sum()
         loss.backward()  # type: ignore[no-untyped-call]
         total += float(loss.detach())
-    torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+    norm = float(torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0))
+    if not math.isfinite(norm):
+        raise DivergedError(f"the loss is {total} and its gradient's norm {norm}: take a lower learning rate")
     return total
 
 

@@ -26,10 +26,8 @@ def gigpo(
 
     Returns float32 (S,). Unknown anchors get A^S = 0.
     """
-    known = table.anchor >= 0
-    step = normalised(
-        discounted_returns(table, gamma), _state_groups(table), table.valid & known, norm=norm, eps=eps
-    )
+    counted = table.rollout_valid()[table.rollout] & (table.anchor >= 0)
+    step = normalised(discounted_returns(table, gamma), _state_groups(table), counted, norm=norm, eps=eps)
     episode = rollout_advantages(table, norm=norm, eps=eps)[table.rollout]
     return (episode + step_weight * step).astype(np.float32)
 

@@ -40,7 +40,7 @@ from palestra.training.demonstrations import CarelessAgent
 from palestra.training.policy import Policy
 from palestra.training.recipe import Recipe, training
 from palestra.training.tiny import byte_tokenizer, phrase_tokenizer, save_model_dir, save_tokenizer
-from palestra.training.trainer import StepResult, TrainConfig
+from palestra.training.trainer import StepResult, TrainConfig, read_history
 from palestra.training.warmstart import WarmStart, warm_start
 from palestra.trajectories.model import Rollout, Sampling, Trajectory
 from palestra.trajectories.sample import samples
@@ -90,20 +90,26 @@ class Demo:
     async def run(self) -> dict[str, Any]:
         """Do what is not done yet; returns and writes the summary."""
         with Store.open(self.run_dir / "store", write=True) as store:
-            with self._stage("model"):
-                await self._make_model()
-            if not (self.run_dir / "warm" / "model.safetensors").exists():
-                with self._stage("demonstrations"):
-                    demonstrations = await self._demonstrate(store)
-                with self._stage("warm start"):
-                    self._warm_start(demonstrations)
-            with self._stage("before"):
-                await self._evaluate(store, "before", self.run_dir / "warm", 0)
-            with self._stage("training"):
-                history, final = await self._reinforce(store)
-            with self._stage("after"):
-                await self._evaluate(store, "after", final, len(history))
-            return self._report(store, history)
+            if (self.run_dir / "summary.json").exists():
+                self.console.print(f"{self.run_dir} is finished; --fresh starts over")
+            else:
+                await self._stages(store)
+            return self._report(store)
+
+    async def _stages(self, store: Store) -> None:
+        with self._stage("model"):
+            await self._make_model()
+        if not (self.run_dir / "warm" / "model.safetensors").exists():
+            with self._stage("demonstrations"):
+                demonstrations = await self._demonstrate(store)
+            with self._stage("warm start"):
+                self._warm_start(demonstrations)
+        with self._stage("before"):
+            await self._evaluate(store, "before", self.run_dir / "warm", 0)
+        with self._stage("training"):
+            final = await self._reinforce(store)
+        with self._stage("after"):
+            await self._evaluate(store, "after", final, self.config.train.steps)
 
     # Stages.
 
@@ -152,8 +158,8 @@ class Demo:
             rollouts = await watched(self.console, stack.runner, self._test, 1, self._eval_spec(name), name)
         self._say(name, rollouts)
 
-    async def _reinforce(self, store: Store) -> tuple[list[StepResult], Path]:
-        """Train; every few steps a look at the dev split. Returns the history and the final weights."""
+    async def _reinforce(self, store: Store) -> Path:
+        """Train; every few steps a look at the dev split. Returns where the final weights are."""
         recipe = Recipe(
             model=self.run_dir / "warm",
             tasks=TASKS,
@@ -171,9 +177,10 @@ class Demo:
                     )
 
             await trainer.train(on_step)
-            return trainer.history, trainer.checkpoint
+            return trainer.checkpoint
 
-    def _report(self, store: Store, history: Sequence[StepResult]) -> dict[str, Any]:
+    def _report(self, store: Store) -> dict[str, Any]:
+        history = read_history(self.run_dir)
         sampled = sum(r.sampled_tokens for r in history)
         outcome = Outcome(
             estimator=self.config.train.estimator,
