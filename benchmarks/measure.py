@@ -147,7 +147,7 @@ class Bench:
         """Print what was measured in each case, facts of the script's own, and what it ran on."""
         if self._json:
             results = {case: measurement.summary() for case, measurement in cases.items()}
-            body = {"benchmark": self.title, "cases": results, "facts": facts, "machine": machine()}
+            body = {**facts, "benchmark": self.title, "cases": results, "machine": machine()}
             print(orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY).decode())
             return
         console = Console()

@@ -1,7 +1,7 @@
 """CPU time of one turn of a rollout, apart from the model: runner, client, proxy, recording, environment, grading.
 
     python benchmarks/overhead.py            tables
-    python benchmarks/overhead.py --json     one object; `facts.cpu_us_per_turn` is the figure
+    python benchmarks/overhead.py --json     one object; `cpu_us_per_turn` is the figure
 
 A rollout asks a scripted model five times over loopback HTTP (list_tables, describe, query, query, submit), plays
 a task of sql-tiny, is graded on perturbed databases and appended to a store on disk. Everything runs in one

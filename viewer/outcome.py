@@ -28,12 +28,11 @@ def header(trajectory: Trajectory, encoding: str = "utf-8") -> Panel:
 
 
 def summary_table(rollouts: Iterable[Rollout]) -> Table:
-    """One row per rollout: what it was, its reward, how it ended."""
+    """One row per rollout: its id (run, group with its task, sample), its reward, how it ended."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("rollout", "task", "group", "mode", "harness"):
-        table.add_column(name, overflow="fold")
+    table.add_column("rollout", overflow="fold", ratio=1)
     table.add_column("reward", justify="right", no_wrap=True)
-    table.add_column("end", overflow="fold")
+    table.add_column("end", overflow="fold", max_width=24)
     table.add_column("seconds", justify="right", no_wrap=True)
     table.add_column("findings", justify="right")
     for rollout in rollouts:
@@ -42,8 +41,7 @@ def summary_table(rollouts: Iterable[Rollout]) -> Table:
 
 
 def _row(rollout: Rollout) -> Iterator[Text]:
-    for value in (rollout.rollout_id, rollout.task_id, rollout.group_id, rollout.mode, rollout.harness):
-        yield Text(visible(value))
+    yield Text(visible(rollout.rollout_id))
     yield Text("none", "red") if rollout.reward is None else Text(number(rollout.reward))
     yield _end(rollout)
     yield Text(f"{rollout.timings['total']:.1f}" if "total" in rollout.timings else "-")
