@@ -258,10 +258,8 @@ def test_a_table_of_rollouts() -> None:
     bare = replace(ROLLOUT, rollout_id="[red]bare", timings={}, findings=(), truncated=True)
     console.print(summary_table([ROLLOUT, FAILED, UNJUDGED, bare]))
     rows = [line.split() for line in file.getvalue().splitlines() if line.strip()]
-    assert rows[0] == ["rollout", "task", "group", "mode", "harness", "reward", "end", "seconds", "findings"]
-    assert rows[2][5:] == ["0.5", "finished", "2.5", "1"]
-    assert rows[3][5:] == ["none", "FAILED", "in", "sandbox", "at", "setup", "2.5", "1"]
-    assert rows[4][5:] == ["none", "not", "judged", "2.5", "1"]
-    assert rows[5] == [
-        "[red]bare", "sql-3", "run-1/sql-3", "train", "tool_loop", "0.5", "truncated", "-", "-"
-    ]  # fmt: skip
+    assert rows[0] == ["rollout", "reward", "end", "seconds", "findings"]
+    assert rows[2][1:] == ["0.5", "finished", "2.5", "1"]
+    assert rows[3][1:] == ["none", "FAILED", "in", "sandbox", "at", "2.5", "1"] and rows[4] == ["setup"]
+    assert rows[5][1:] == ["none", "not", "judged", "2.5", "1"]
+    assert rows[6] == ["[red]bare", "0.5", "truncated", "-", "-"]
