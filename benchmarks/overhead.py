@@ -1,13 +1,14 @@
-"""CPU time of one turn of a rollout, apart from the model: runner, client, proxy, recording, environment, grading.
+"""CPU time of one turn of a rollout apart from the model: runner, client, proxy, recording, environment.
 
     python benchmarks/overhead.py            tables
     python benchmarks/overhead.py --json     one object; `cpu_us_per_turn` is the figure
 
-A rollout asks a scripted model five times over loopback HTTP (list_tables, describe, query, query, submit), plays
-a task of sql-tiny, is graded on perturbed databases and appended to a store on disk. Everything runs in one
-process. The same environment steps, engine calls and appends are measured alone in the same rounds, and so is the
-floor: requests and replies of the same sizes through aiohttp and uvicorn, with nothing between. Databases and
-grading copies are made in a first pass, which is reported apart. It measures CPU time, not latency under load.
+A rollout asks a scripted model five times over loopback HTTP (list_tables, describe, query, query, submit),
+plays a task of sql-tiny, is graded on perturbed databases and appended to a store on disk. Everything runs in
+one process and is counted. The same environment steps, engine calls and appends are measured alone in the same
+rounds, and so is the floor: requests and replies of the same sizes through aiohttp and uvicorn, with nothing
+between. Databases and grading copies are made in a first pass, which is reported apart. It measures CPU time,
+not latency under load.
 """
 
 from __future__ import annotations
@@ -71,12 +72,12 @@ def facts(measurement: Measurement, workload: Workload) -> dict[str, Any]:
     alone = {name: _us_per_turn(measurement, name, turns) for name in measurement.timings}
     total = alone.pop("rollouts")
     floor = alone.pop("bare HTTP")
-    pairs = measurement.timings["rollouts"]
+    rounds = measurement.timings["rollouts"].cpu_s
     rest = total - sum(alone.values())
     ours = rest + alone["store"]
     return {
         "cpu_us_per_turn": total,
-        "cpu_us_per_turn_quartiles": [1e6 * q / turns for q in quantiles(pairs.cpu_s, n=4)[::2]],
+        "cpu_us_per_turn_quartiles": [1e6 * q / turns for q in quantiles(rounds * 2, n=4)[::2]],
         "breakdown_us": {**alone, "runner, client and proxy": rest},
         "runner_proxy_recording_us": ours,
         "goal_us": GOAL_US,

@@ -62,6 +62,8 @@ class TaskEnv(gymnasium.Env[str, str]):
 
     metadata: dict[str, Any] = {"render_modes": []}
     family: ClassVar[str] = ""
+    any_thread: ClassVar[bool] = False
+    """Its calls are short, and each may come from another thread: such environments can share one."""
     toolbox: ClassVar[dict[str, Tool]] = {}
     _definitions: ClassVar[list[dict[str, Any]]] = []
 

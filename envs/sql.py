@@ -46,6 +46,7 @@ class SqlEnv(TaskEnv):
     """Question answering over SQLite. See the module for the tools and the anchor."""
 
     family: ClassVar[str] = "sql"
+    any_thread: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -1,75 +1,51 @@
-"""Environments that are used again, each with the one thread that ever touches it.
+"""Environments that are used again, each in a thread of its own or in one of a crew's (`threads.py`).
 
-An environment is made, reset, stepped, graded and closed in a thread of its own: a slow step blocks nobody,
+An environment is made, reset, stepped, graded and closed outside of the event loop: a slow step blocks nobody,
 what is bound to a thread (a browser, say) stays in it, and an environment that is given up in the middle of a
-step is closed when that step has ended, not under its feet. A step that never ends keeps its thread. Quick
-calls take turns, since a hundred threads that want the interpreter's lock at once mostly wait for it.
+step is closed when that step has ended, not under its feet. A step that never ends keeps its thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, TypeVar, cast
 
 import gymnasium
 
 from palestra.envs import register_envs
 from palestra.envs.env import TaskEnv
+from palestra.rollouts.threads import Crew, CrewHost, Host, OwnThread
 
 T = TypeVar("T")
-
-AT_ONCE = (os.cpu_count() or 1) + 2
-"""Calls that compute at one time."""
-PATIENCE_S = 0.05
-"""A call that takes longer (it waits for a browser, say) no longer counts."""
 
 _log = logging.getLogger(__name__)
 
 
-class Turns:
-    """Lets `AT_ONCE` calls run at a time, and more where those take long."""
-
-    def __init__(self) -> None:
-        self._free = asyncio.Semaphore(AT_ONCE)
-
-    @asynccontextmanager
-    async def take(self) -> AsyncIterator[None]:
-        """For the time of one call."""
-        await self._free.acquire()
-        slot = ExitStack()
-        slot.callback(self._free.release)
-        patience = asyncio.get_running_loop().call_later(PATIENCE_S, slot.close)
-        try:
-            yield
-        finally:
-            patience.cancel()
-            slot.close()
-
-
 class HostedEnv:
-    """One environment and its thread."""
+    """One environment and where it lives."""
 
-    def __init__(self, env_id: str, turns: Turns) -> None:
+    def __init__(self, env_id: str, crew: Crew) -> None:
         """`start` makes the environment; `env_id` is a Gymnasium id."""
         self.env_id = env_id
-        self._turns = turns
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=env_id)
-        self._calls: list[Future[Any]] = []
+        self._crew = crew
+        self._host: Host = OwnThread(env_id)
         self._env: TaskEnv | None = None
 
     async def start(self) -> None:
-        """Make the environment. Raises what its constructor raises."""
-        await self._submit(self._make)
+        """Make the environment; one that any thread may touch joins the crew. Raises what its constructor
+        raises."""
+        await self._host.run(self._make)
+        if cast(TaskEnv, self._env).any_thread:
+            self._host.end(lambda: None)
+            self._host = CrewHost(self._crew)
 
     async def run(self, function: Callable[[TaskEnv], T]) -> T:
-        """function(env), in the thread. When the caller is cancelled, a call that has begun goes on."""
-        return await self._submit(lambda: function(cast(TaskEnv, self._env)))
+        """function(env), in its thread. When the caller is cancelled, a call that has begun goes on."""
+        return await self._host.run(lambda: function(cast(TaskEnv, self._env)))
 
     @property
     def tools(self) -> list[dict[str, Any]]:
@@ -79,19 +55,11 @@ class HostedEnv:
     @property
     def idle(self) -> bool:
         """Whether no call is running or waiting."""
-        return all(call.done() for call in self._calls)
+        return self._host.idle
 
     def close(self) -> Future[None]:
-        """Close the environment, after the call that is running, and let the thread end."""
-        closed = self._thread.submit(self._close)
-        self._thread.shutdown(wait=False)
-        return closed
-
-    async def _submit(self, function: Callable[[], T]) -> T:
-        async with self._turns.take():
-            call = self._thread.submit(_carried, function)
-            self._calls = [c for c in self._calls if not c.done()] + [call]
-            return await asyncio.wrap_future(call)
+        """Close the environment, after the call that is running, and leave its thread."""
+        return self._host.end(self._close)
 
     def _make(self) -> None:
         self._env = cast(TaskEnv, gymnasium.make(self.env_id).unwrapped)
@@ -109,7 +77,7 @@ class EnvPool:
 
     def __init__(self) -> None:
         register_envs()
-        self._turns = Turns()
+        self._crew = Crew()
         self._idle: dict[str, list[HostedEnv]] = defaultdict(list)
 
     async def acquire(self, env_id: str) -> HostedEnv:
@@ -119,7 +87,7 @@ class EnvPool:
         """
         if self._idle[env_id]:
             return self._idle[env_id].pop()
-        env = HostedEnv(env_id, self._turns)
+        env = HostedEnv(env_id, self._crew)
         try:
             await env.start()
         except BaseException:
@@ -139,11 +107,5 @@ class EnvPool:
         closing = [env.close() for envs in self._idle.values() for env in envs]
         self._idle.clear()
         await asyncio.gather(*map(asyncio.wrap_future, closing))
-
-
-def _carried(function: Callable[[], T]) -> T:
-    """function(), with what a future cannot carry, or what would end the whole process, as a RuntimeError."""
-    try:
-        return function()
-    except (StopIteration, SystemExit) as error:
-        raise RuntimeError(f"{type(error).__name__}: {error}") from error
+        self._crew.close()
+        self._crew = Crew()

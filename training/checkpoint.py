@@ -71,7 +71,7 @@ class Checkpoints:
             policy.load_weights(checkpoint)
             optimizer.load_state_dict(saved["optimizer"])
             _set_random_state(saved["random"])
-        except (OSError, ValueError, KeyError, RuntimeError, pickle.UnpicklingError) as error:
+        except (OSError, EOFError, ValueError, KeyError, RuntimeError, pickle.UnpicklingError) as error:
             raise CheckpointError(
                 f"{checkpoint} is damaged or of another model: {error}. Delete it to continue from the one before"
             ) from error

@@ -109,8 +109,10 @@ def factorise(values: Sequence[Hashable]) -> IntArray:
 
 
 def _anchors(anchors: Sequence[Hashable]) -> IntArray:
-    unknown = np.fromiter((a is None for a in anchors), np.bool_, len(anchors))
-    return np.where(unknown, np.int32(-1), factorise(anchors))
+    known = np.fromiter((a is not None for a in anchors), np.bool_, len(anchors))
+    ids = np.full(len(anchors), -1, np.int32)
+    ids[known] = factorise([a for a in anchors if a is not None])
+    return ids
 
 
 @dataclass(frozen=True, slots=True)

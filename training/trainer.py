@@ -26,7 +26,7 @@ from torch import Tensor
 from palestra.rollouts.runner import Runner, RunSpec, group_jobs
 from palestra.training.advantages import estimators
 from palestra.training.batch import Aggregation, Batch, make_batch
-from palestra.training.checkpoint import Checkpoints, read_state
+from palestra.training.checkpoint import Checkpoints
 from palestra.training.errors import AllFailedError, CheckpointError, TrainingError
 from palestra.training.optimizer import MuonAdamW
 from palestra.training.policy import Policy

@@ -89,7 +89,7 @@ class Parity(TaskEnv):
         return Score(float(self._bytes % 2 == 0), True)
 
 
-gymnasium.register(ENV_ID, entry_point=Parity, disable_env_checker=True, order_enforce=False)
+gymnasium.register(ENV_ID, entry_point=lambda **_: Parity(), disable_env_checker=True, order_enforce=False)
 
 
 @pytest.fixture(scope="session")
@@ -118,11 +118,11 @@ def parity_tasks() -> Callable[..., TaskSet]:
 MakeRollout = Callable[..., Trajectory]
 
 
-def make_call(seq: int, **changes: Any) -> Call:
+def make_call(number: int, **changes: Any) -> Call:
     fields: dict[str, Any] = {
-        "seq": seq,
+        "seq": number,
         "dialect": "chat",
-        "request_sha256": f"{seq:064x}",
+        "request_sha256": f"{number:064x}",
         "tools_sha256": None,
         "prompt_mode": "bridge",
         "requested": {},
@@ -131,7 +131,7 @@ def make_call(seq: int, **changes: Any) -> Call:
         "policy_version": 0,
         "finish_reason": "stop",
         "parse_status": "ok",
-        "node_id": seq,
+        "node_id": number,
         "prompt_tokens": 1,
         "started_s": 0.0,
         "duration_s": 0.0,

@@ -26,8 +26,7 @@ NORMS: dict[Any, Any] = {"mean_norm": "none", "mean_std_norm": "std", True: "std
 
 def positions(keys: Sequence[Any]) -> list[int]:
     """How often each key came before."""
-    seen: dict[Any, int] = {}
-    return [seen.setdefault(k, 0) + (seen.__setitem__(k, seen[k] + 1) or 0) for k in keys]
+    return [list(keys[:i]).count(key) for i, key in enumerate(keys)]
 
 
 def vector_table(inputs: dict[str, Any]) -> StepTable:
@@ -68,7 +67,7 @@ class TestAuthorsNumbers:
         episode = gigpo(table, gamma=0.95, step_weight=0.0, norm=norm)
         step = gigpo(table, gamma=0.95, step_weight=1.0, norm=norm) - episode
         both = gigpo(table, gamma=0.95, step_weight=weight, norm=norm)
-        theirs_step = np.array(run["step_advantages"])[:, 0]
+        theirs_step = first_unmasked(run["step_advantages"], mask)
         theirs_episode = first_unmasked(run["episode_advantages_per_trajectory"], mask)
 
         returns = np.array(case["step_rewards"])

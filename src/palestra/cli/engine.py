@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -27,11 +26,12 @@ def serve(
              palestra eval run sql-tiny --model runs/demo/warm --engine-url http://127.0.0.1:8000 --run-dir runs/x
     """
     from palestra.harness_proxy.engines.service import serve as serve_engine
+    from palestra.rollouts import loop
     from palestra.rollouts.local import embedded_engine
 
     checked = checked_model(model)
     print(f"serving {checked} at http://{host}:{port}/v1/completions, stop with Ctrl-C")
-    asyncio.run(serve_engine(embedded_engine(checked), host, port))
+    loop.run(serve_engine(embedded_engine(checked), host, port))
 
 
 @app.callback()

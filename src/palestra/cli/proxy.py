@@ -26,7 +26,9 @@ def proxy(
 
     Example: palestra proxy --model runs/demo/warm --run-dir runs/by-hand
     """
-    asyncio.run(
+    from palestra.rollouts import loop
+
+    loop.run(
         _serve(checked_model(model), run_dir, session, host, port, max_reply_tokens, temperature, engine_url)
     )
 

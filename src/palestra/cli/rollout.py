@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -36,9 +35,10 @@ def rollout(
     """
     from palestra.cli.play import play
     from palestra.cli.tables import success_table
+    from palestra.rollouts import loop
 
     console = Console()
-    rollouts = asyncio.run(
+    rollouts = loop.run(
         play(
             console,
             tasks=tasks,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import tomllib
 from pathlib import Path
@@ -25,10 +24,12 @@ def train(
 
     Example: palestra train examples/sql_tiny.toml
     """
+    from palestra.rollouts import loop
+
     recipe = read_recipe(config)
     if fresh:
         shutil.rmtree(recipe.run_dir, ignore_errors=True)
-    asyncio.run(_train(recipe, Console()))
+    loop.run(_train(recipe, Console()))
 
 
 def read_recipe(path: Path) -> Recipe:

@@ -1,0 +1,289 @@
+"""The whole loop on a tiny model: what a step leaves behind, and what stops it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from palestra.harness_proxy.engines.embedded.engine import TorchEngine
+from palestra.harness_proxy.rendering import Rendering
+from palestra.rollouts.local import local
+from palestra.tasks.task import TaskSet
+from palestra.training.checkpoint import Checkpoints
+from palestra.training.errors import AllFailedError, CheckpointError, DivergedError, UnfaithfulError
+from palestra.training.policy import Policy
+from palestra.training.samplers import UniformSampler
+from palestra.training.trainer import StepResult, TrainConfig, Trainer, read_history
+from palestra.trajectories.sample import samples
+from palestra.trajectories.store import Store
+
+MakeTasks = Callable[..., TaskSet]
+MakeTrainer = Callable[..., Awaitable[Trainer]]
+CONFIG = TrainConfig(
+    steps=2, groups_per_step=2, group_size=4, max_reply_tokens=6, max_logprob_gap=1e-4, threads=1, seed=1
+)
+
+
+@pytest.fixture
+async def make_trainer(
+    model_dir: Path, parity_tasks: MakeTasks, tmp_path: Path
+) -> AsyncIterator[MakeTrainer]:
+    """`await make_trainer(config, tasks=, run_dir=)`: a trainer over the embedded engine, closed at the end."""
+    async with AsyncExitStack() as stack:
+
+        async def make(
+            config: TrainConfig = CONFIG, *, tasks: TaskSet | None = None, run_dir: Path | None = None
+        ) -> Trainer:
+            where = run_dir or tmp_path / "run"
+            engine = TorchEngine.load(model_dir)
+            rendering = Rendering.load(model_dir)
+            store = stack.enter_context(Store.open(where / "store", write=True))
+            running = await stack.enter_async_context(local(engine, rendering, store=store))
+            sampler = UniformSampler(tasks or parity_tasks(6), config.seed)
+            policy, tokenizer = Policy.load(model_dir), model_dir / "tokenizer.json"
+            return Trainer(config, policy, engine, running.runner, store, sampler, where, tokenizer)
+
+        yield make
+
+
+async def ignore(result: StepResult) -> None:
+    """For `train`."""
+
+
+def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in trainer.policy.weights().items()}
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"estimator": "grpo", "aggregation": "rollout-mean"},
+        {"updates_per_step": 2, "token_budget": 200, "estimator_options": {"gamma": 0.9}},
+        {"temperature": 0.7},
+    ],
+)
+async def test_two_steps(make_trainer: MakeTrainer, changes: dict[str, Any]) -> None:
+    trainer = await make_trainer(replace(CONFIG, **changes))
+    before, seen = weights(trainer), list[StepResult]()
+
+    async def on_step(result: StepResult) -> None:
+        seen.append(result)
+
+    await trainer.train(on_step)
+    assert [r.step for r in seen] == [1, 2]
+    assert seen == trainer.history
+    assert not same(weights(trainer), before)
+    for result in seen:
+        assert result.rollouts == 8 and result.failed == 0
+        assert 0 < result.logprob_gap < 1e-4
+        assert 0 <= result.reward == result.success <= 1
+        assert result.turns == 3.0 and result.invalid == 0.0
+        assert result.entropy > 0 and result.grad_norm > 0
+    assert any(r.informative > 0 for r in seen)
+
+    store = trainer._store
+    assert len(store) == 16
+    for trajectory in store:
+        step = int(trajectory.rollout.group_id.partition("/")[0])
+        assert trajectory.rollout.policy_versions == (step, step)
+        values, meta = store.overlay(trajectory.rollout.rollout_id, "advantages") or (None, {})
+        assert values is not None and values.shape == (3,)
+        assert meta == {"estimator": trainer.config.estimator, "version": step}
+    sampled = sum(int(s.loss_mask.sum()) for t in store for s in samples(t))
+    assert sampled == sum(r.sampled_tokens for r in seen)
+
+
+async def test_checkpoints_follow_the_steps(make_trainer: MakeTrainer, tmp_path: Path) -> None:
+    trainer = await make_trainer()
+    with pytest.raises(CheckpointError, match="call train"):
+        _ = trainer.checkpoint
+    assert read_history(tmp_path / "run") == []
+    await trainer.train(ignore)
+    assert trainer.checkpoint.name == "000002"
+    assert read_history(tmp_path / "run") == trainer.history
+    assert same(Policy.load(trainer.checkpoint).weights(), weights(trainer))
+
+
+async def test_a_finished_run_has_nothing_to_do(make_trainer: MakeTrainer) -> None:
+    trainer = await make_trainer()
+    await trainer.train(ignore)
+    done = weights(trainer)
+    await trainer.train(ignore)
+    assert trainer.step == 2 and same(weights(trainer), done)
+
+
+async def test_an_error_in_between_is_got_over_by_calling_again(make_trainer: MakeTrainer) -> None:
+    trainer = await make_trainer(replace(CONFIG, steps=3))
+
+    async def fail(result: StepResult) -> None:
+        raise LookupError("no screen")
+
+    for expected in (1, 2):
+        with pytest.raises(LookupError):
+            await trainer.train(fail)
+        assert trainer.step == expected
+    await trainer.train(ignore)
+    ids = trainer._store.ids()
+    assert len(ids) == len(set(ids)) == 24
+    drawn = [t.rollout.task_id for t in trainer._store]
+    assert len(set(drawn)) == 6, "each step took the next tasks"
+
+
+async def test_more_groups_than_tasks(make_trainer: MakeTrainer, parity_tasks: MakeTasks) -> None:
+    """A task that comes twice in one step makes two groups."""
+    trainer = await make_trainer(replace(CONFIG, steps=1, groups_per_step=3), tasks=parity_tasks(2))
+    await trainer.train(ignore)
+    assert len({t.rollout.group_id for t in trainer._store}) == 3
+    assert len(trainer._store) == 12
+
+
+async def test_failed_rollouts_stay_out_of_the_update(
+    make_trainer: MakeTrainer, parity_tasks: MakeTasks
+) -> None:
+    broken = parity_tasks(1, broken=True)[0].model_copy(update={"id": "broken"})
+    trainer = await make_trainer(
+        replace(CONFIG, steps=1, groups_per_step=2), tasks=TaskSet("half", [broken, parity_tasks(1)[0]])
+    )
+    await trainer.train(ignore)
+    [result] = trainer.history
+    assert (result.rollouts, result.failed) == (8, 4)
+    values, _ = trainer._store.overlay("train/000000/broken/0", "advantages") or (None, None)
+    assert values is not None and not values.any()
+
+
+class TestRefusals:
+    async def test_an_engine_with_other_weights(self, make_trainer: MakeTrainer) -> None:
+        trainer = await make_trainer()
+        engine = trainer._engine
+        before = weights(trainer)
+
+        class Careless:
+            """Serves something else than it was given."""
+
+            async def update_weights(self, given: Any, version: int) -> None:
+                await engine.update_weights({n: v * 1.05 for n, v in given.items()}, version)
+
+        trainer._engine = Careless()
+        with pytest.raises(UnfaithfulError, match="do not hold the same weights"):
+            await trainer.train(ignore)
+        assert trainer.step == 0
+        assert same(weights(trainer), before)
+
+    async def test_an_unfaithful_second_batch_is_seen_before_the_first_update(
+        self, make_trainer: MakeTrainer
+    ) -> None:
+        trainer = await make_trainer(replace(CONFIG, steps=1, updates_per_step=2))
+        before = weights(trainer)
+        cut = trainer._batches
+
+        def tampered(*args: Any) -> Any:
+            batches = cut(*args)
+            batches[1].logprobs[batches[1].loss_mask] -= 1.0
+            return batches
+
+        trainer._batches = tampered  # type: ignore[method-assign, assignment]
+        with pytest.raises(UnfaithfulError, match="differ by up to 1"):
+            await trainer.train(ignore)
+        assert same(weights(trainer), before)
+
+    @pytest.mark.parametrize("what", ["advantages", "logprobs"])
+    async def test_numbers_that_are_not_finite(self, make_trainer: MakeTrainer, what: str) -> None:
+        """Nothing is updated, and no gradient of the failed step is left over for the next."""
+        trainer = await make_trainer(replace(CONFIG, steps=1, token_budget=1))
+        before = weights(trainer)
+        cut = trainer._batches
+
+        def tampered(*args: Any) -> Any:
+            [batch] = cut(*args)
+            getattr(batch, what)[np.flatnonzero(batch.loss_mask)[-1]] = float("nan")
+            return [batch]
+
+        trainer._batches = tampered  # type: ignore[method-assign, assignment]
+        with pytest.raises(DivergedError, match="nothing was updated"):
+            await trainer.train(ignore)
+        assert same(weights(trainer), before)
+
+        trainer._batches = cut  # type: ignore[method-assign]
+        await trainer.train(ignore)
+        other = await make_trainer(
+            replace(CONFIG, steps=1, token_budget=1), run_dir=Path(trainer.checkpoint.parents[2] / "other")
+        )
+        await other.train(ignore)
+        for name, value in weights(other).items():
+            torch.testing.assert_close(weights(trainer)[name], value, rtol=0, atol=1e-4)
+
+    async def test_no_rollout_with_a_reward(self, make_trainer: MakeTrainer, parity_tasks: MakeTasks) -> None:
+        trainer = await make_trainer(tasks=parity_tasks(3, broken=True))
+        before = weights(trainer)
+        with pytest.raises(
+            AllFailedError,
+            match=r"step 1: none of 8 .* 8 of them failed at env in reset: .*no world for this task",
+        ):
+            await trainer.train(ignore)
+        assert same(weights(trainer), before) and trainer.step == 0
+
+    async def test_a_step_that_failed_as_a_whole_is_repeated_once_it_can_work(
+        self, make_trainer: MakeTrainer, parity_tasks: MakeTasks, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Failed rollouts are committed like others; the next call plays the step anew under other names."""
+        trainer = await make_trainer(replace(CONFIG, steps=1))
+        run = trainer.runner.run
+        engine = trainer.runner._proxy.engine
+        generate = engine.generate
+
+        async def broken(*args: Any, **options: Any) -> Any:
+            raise RuntimeError("the lights went out")
+
+        assert isinstance(engine, TorchEngine)
+        engine.generate = broken  # type: ignore[method-assign]
+        for _ in range(2):
+            with pytest.raises(AllFailedError, match="the lights went out"):
+                await trainer.train(ignore)
+        engine.generate = generate  # type: ignore[method-assign]
+        await trainer.train(ignore)
+        assert trainer.step == 1
+        prefixes = {i.split("/")[1] for i in trainer._store.ids()}
+        assert prefixes == {"000000", "000000.1", "000000.2"}
+        assert trainer.history[0].failed == 0
+        assert run == trainer.runner.run
+
+    async def test_an_unknown_estimator(self, make_trainer: MakeTrainer) -> None:
+        with pytest.raises(ValueError, match="no estimator 'magic'; there are grpo, gigpo"):
+            await make_trainer(replace(CONFIG, estimator="magic"))
+
+
+async def test_a_run_continues_where_it_was(make_trainer: MakeTrainer, tmp_path: Path) -> None:
+    """Stopped after a step, a new trainer goes on with the same tasks, weights and history."""
+    first = await make_trainer(replace(CONFIG, steps=1), run_dir=tmp_path / "a")
+    await first.train(ignore)
+    first._store.close()
+    second = await make_trainer(replace(CONFIG, steps=2), run_dir=tmp_path / "a")
+    assert second.resume()
+    assert second.history == first.history
+    assert same(weights(first), weights(second))
+    await second.train(ignore)
+    assert [r.step for r in second.history] == [1, 2]
+    assert len(second._store) == 16
+    assert len({t.rollout.task_id for t in second._store}) == 4
+
+
+async def test_history_of_another_version(make_trainer: MakeTrainer, tmp_path: Path) -> None:
+    trainer = await make_trainer(replace(CONFIG, steps=1))
+    await trainer.train(ignore)
+    state = trainer.checkpoint / "state.json"
+    state.write_bytes(state.read_bytes().replace(b'"kl"', b'"divergence"'))
+    with pytest.raises(CheckpointError, match="written by another version"):
+        trainer.resume()
+    assert Checkpoints(tmp_path / "run" / "checkpoints").latest() == trainer.checkpoint
