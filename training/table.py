@@ -7,8 +7,8 @@ rows, marked invalid: they get advantage 0 and enter no statistic.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ class StepTable:
     anchor: IntArray  # (S,) equal within a group where the decision was taken in the same state; -1: unknown
     valid: BoolArray  # (S,) False for every row of a rollout without a valid score
     tokens: IntArray  # (S,) sampled tokens of the decision
+    extras: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)  # (S,) each, named in EXTRAS
 
     @classmethod
     def from_columns(
@@ -45,7 +46,7 @@ class StepTable:
         anchor: Sequence[Hashable],
         **optional: Sequence[Any],
     ) -> StepTable:
-        """A table from plain lists. Optional columns: `valid` (default all true), `tokens` (default 1).
+        """A table from plain lists. Optional: `valid` (default all true), `tokens` (default 1), those in EXTRAS.
 
         An anchor of None is unknown and equals nothing, not even another None.
         Raises ValueError for columns of different lengths, an unknown column, a rollout in two groups.
@@ -53,8 +54,9 @@ class StepTable:
         size = len(group)
         valid = optional.pop("valid", [True] * size)
         tokens = optional.pop("tokens", [1] * size)
-        if optional:
-            raise ValueError(f"unknown columns {sorted(optional)}; optional are valid, tokens")
+        unknown = sorted(optional.keys() - EXTRAS.keys())
+        if unknown:
+            raise ValueError(f"unknown columns {unknown}; optional are valid, tokens, {', '.join(EXTRAS)}")
         table = cls(
             group=factorise(group),
             rollout=factorise(rollout),
@@ -63,8 +65,9 @@ class StepTable:
             anchor=_anchors(anchor),
             valid=np.asarray(valid, np.bool_),
             tokens=np.asarray(tokens, np.int32),
+            extras={name: EXTRAS[name](values) for name, values in optional.items()},
         )
-        lengths = {f.name: len(getattr(table, f.name)) for f in fields(table)}
+        lengths = {name: len(values) for name, values in table.columns().items()}
         if set(lengths.values()) != {size}:
             raise ValueError(f"columns have different lengths: {lengths}")
         if (table.rollout_groups()[table.rollout] != table.group).any():
@@ -75,6 +78,17 @@ class StepTable:
 
     def __len__(self) -> int:
         return len(self.group)
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Every column by name, shape (S,) each."""
+        names = ("group", "rollout", "turn", "reward", "anchor", "valid", "tokens")
+        return {name: getattr(self, name) for name in names} | dict(self.extras)
+
+    def extra(self, name: str) -> npt.NDArray[Any]:
+        """An optional column, shape (S,). Raises ValueError where the table was made without it."""
+        if name not in self.extras:
+            raise ValueError(f"column {name!r} is needed: give StepTable.from_columns(..., {name}=...)")
+        return self.extras[name]
 
     def time_order(self) -> npt.NDArray[np.intp]:
         """Row indices sorted by (rollout, turn), shape (S,)."""
@@ -102,6 +116,10 @@ class StepTable:
         return int(self.rollout.max(initial=-1)) + 1
 
 
+def _floats(values: Sequence[float]) -> Float64Array:
+    return np.asarray(values, np.float64)
+
+
 def factorise(values: Sequence[Hashable]) -> IntArray:
     """Dense ids in order of first appearance, shape (len(values),)."""
     ids: dict[Hashable, int] = {}
@@ -113,6 +131,29 @@ def _anchors(anchors: Sequence[Hashable]) -> IntArray:
     ids = np.full(len(anchors), -1, np.int32)
     ids[known] = factorise([a for a in anchors if a is not None])
     return ids
+
+
+EXTRAS: Mapping[str, Callable[[Sequence[Any]], npt.NDArray[Any]]] = {
+    "node": _anchors,
+    "action": _anchors,
+    "matched": lambda values: np.asarray(values, np.bool_),
+    "baseline": _floats,
+    "value": _floats,
+    "energy": _floats,
+    "duration_s": _floats,
+    "logprob": _floats,
+}
+"""Optional columns, and how their values are read:
+
+node        names the node of a tree of rollouts that the decision is: equal where rollouts share it; None: no node
+action      names the action taken; None: unknown
+matched     the action was the expert's (UI-S1)
+baseline    score of a greedy rollout of the same task (ReMax)
+value       a critic's estimate of the return from here on (GAE)
+energy      sum over the decision's tokens of 1 - 2 p + sum p^2, the squared norm of the score (token baseline)
+duration_s  seconds that the decision's actions took
+logprob     mean log-probability of the decision's tokens, in nats
+"""
 
 
 @dataclass(frozen=True, slots=True)

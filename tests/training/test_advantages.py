@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +196,7 @@ def tables(draw: st.DrawFn) -> StepTable:
 
 def taken(table: StepTable, index: Array) -> StepTable:
     """The rows at `index`, ids made dense again."""
-    columns: dict[str, Any] = {f.name: getattr(table, f.name)[index].tolist() for f in fields(table)}
+    columns: dict[str, Any] = {name: values[index].tolist() for name, values in table.columns().items()}
     columns["anchor"] = [None if a < 0 else a for a in columns["anchor"]]
     return StepTable.from_columns(**columns)
 

@@ -4,51 +4,47 @@ from __future__ import annotations
 
 import numpy as np
 
-from palestra.training.advantages.groups import Norm, normalised
+from palestra.training.advantages.compat import Compat
+from palestra.training.advantages.groups import Norm, normalised, paired
 from palestra.training.advantages.grpo import rollout_advantages
+from palestra.training.advantages.returns import discounted_returns
 from palestra.training.table import Float64Array, StepTable
-from palestra.trajectories.model import FloatArray, IntArray
+from palestra.trajectories.model import FloatArray
+
+__all__ = ["discounted_returns", "gigpo", "state_advantages"]
 
 
 def gigpo(
-    table: StepTable, *, gamma: float = 0.95, step_weight: float = 1.0, norm: Norm = "std", eps: float = 1e-6
+    table: StepTable,
+    *,
+    gamma: float = 0.95,
+    step_weight: float = 1.0,
+    norm: Norm = "std",
+    eps: float = 1e-6,
+    compat: Compat = None,
 ) -> FloatArray:
     """A_it = A^E_i + w * A^S_it.
 
     A^E is GRPO's advantage of the rollout. A^S compares the discounted return G_it = r_it + gamma * G_i(t+1) with
     the returns of all decisions of the same task that were taken at the same anchor, at any turn:
     A^S_it = (G_it - mean) / (std + eps). Source: Feng et al. 2025, arXiv:2505.10978, equations 3-8; code
-    langfengQ/verl-agent gigpo/core_gigpo.py.
+    langfengQ/verl-agent gigpo/core_gigpo.py. For anchors that are alike and not equal, name them with
+    `similar_anchors` first.
 
-    Departures from the authors' code: episode statistics are over rollouts, not step rows; a rollout alone in its
-    group gets 0 and not its raw score; groups of equal values get exactly 0, not rounding noise over eps; rows may
-    come in any order.
+    Departures from the authors' code: episode statistics are over rollouts, not step rows (quirk row-statistics); a
+    rollout alone in its group gets 0 and not its raw score (lone-raw); groups of equal values get exactly 0, not
+    rounding noise over eps; rows may come in any order; a failed rollout is in no statistic.
 
     Returns float32 (S,). Unknown anchors get A^S = 0.
     """
-    counted = table.rollout_valid()[table.rollout] & (table.anchor >= 0)
-    step = normalised(discounted_returns(table, gamma), _state_groups(table), counted, norm=norm, eps=eps)
-    episode = rollout_advantages(table, norm=norm, eps=eps)[table.rollout]
+    episode = rollout_advantages(table, norm=norm, eps=eps, compat=compat)[table.rollout]
+    step = state_advantages(table, discounted_returns(table, gamma), norm=norm, eps=eps)
     return (episode + step_weight * step).astype(np.float32)
 
 
-def discounted_returns(table: StepTable, gamma: float) -> Float64Array:
-    """G_t = r_t + gamma * G_(t+1) within each rollout, in time order; shape (S,)."""
-    order = table.time_order()
-    rollout, rewards = table.rollout[order], table.reward[order]
-    lengths = np.bincount(rollout)
-    position = np.arange(len(order)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    padded = np.zeros((len(lengths), int(lengths.max(initial=0)) + 1))
-    padded[rollout, position] = rewards
-    for t in range(padded.shape[1] - 2, -1, -1):
-        padded[:, t] += gamma * padded[:, t + 1]
-    returns = np.empty(len(order))
-    returns[order] = padded[rollout, position]
-    return returns
-
-
-def _state_groups(table: StepTable) -> IntArray:
-    """Dense ids of (task group, anchor); unknown anchors share one per group and are masked by the caller."""
-    keys = np.stack([table.group, table.anchor], axis=1)
-    _, ids = np.unique(keys, axis=0, return_inverse=True)
-    return ids.reshape(-1).astype(np.int32)
+def state_advantages(
+    table: StepTable, returns: Float64Array, *, norm: Norm, eps: float = 1e-6
+) -> Float64Array:
+    """A^S of GiGPO: `returns` against those at the same anchor of the same task; shape (S,)."""
+    counted = table.rollout_valid()[table.rollout] & (table.anchor >= 0)
+    return normalised(returns, paired(table.group, table.anchor), counted, norm=norm, eps=eps)
