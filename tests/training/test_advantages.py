@@ -201,7 +201,7 @@ def taken(table: StepTable, index: Array) -> StepTable:
     return StepTable.from_columns(**columns)
 
 
-@pytest.mark.parametrize("name", sorted(estimators))
+@pytest.mark.parametrize("name", ["grpo", "gigpo"])
 class TestProperties:
     @given(table=tables(), random=st.randoms(use_true_random=False))
     def test_permuting_rows_permutes_advantages(self, name: str, table: StepTable, random: Any) -> None:

@@ -32,6 +32,7 @@ Estimator = Callable[..., FloatArray]
 
 estimators: dict[str, Estimator] = {
     "grpo": grpo,
+    "gigpo": gigpo,
     "dr_grpo": dr_grpo,
     "rloo": rloo,
     "reinforce_plus_plus": reinforce_plus_plus,
@@ -42,7 +43,6 @@ estimators: dict[str, Estimator] = {
     "gae": gae,
     "passk_grpo": passk_grpo,
     "mc_grpo": mc_grpo,
-    "gigpo": gigpo,
     "hgpo": hgpo,
     "state_rloo": state_rloo,
     "ui_s1": ui_s1,

@@ -57,13 +57,15 @@ def decision_returns(
     The gain of a choice is n / (n + prior + eps) * (mean score of the n decisions in `state` (S,) that chose the
     same `action` - mean score of all in the state), where at least two actions were chosen; its support is the
     factor. Source: A3_algo.py _compute_tree_decision_return.
+
+    Departures: a state in which all scores are equal is no fork; the code counts its support.
     """
     score = table.scores()[table.rollout]
     known = table.rollout_valid()[table.rollout] & (table.anchor >= 0) & (table.extra("action") >= 0)
     branch = paired(state, table.extra("action"))
     in_state = group_stats(score, state, known.astype(np.float64))
     in_branch = group_stats(score, branch, known.astype(np.float64))
-    forks = known & (in_state.count[state] > in_branch.count[branch])
+    forks = known & in_state.informative[state] & (in_state.count[state] > in_branch.count[branch])
     n = in_branch.count[branch]
     shrink = np.where(forks, n / (n + support_prior + eps), 0.0)
     gain = np.where(forks, shrink * (in_branch.mean[branch] - in_state.mean[state]), 0.0)

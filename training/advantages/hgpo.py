@@ -56,7 +56,7 @@ def hgpo(
     if base:
         item = rollout_advantages(table, norm=norm, eps=eps, compat=asked - {"exact-zero"})[table.rollout]
         total, weight = total + item, weight + (item != 0)
-    return np.asarray(total / (weight + dtype(eps)), np.float32)
+    return np.asarray(total / np.where(weight > 0, weight + dtype(eps), 1), np.float32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

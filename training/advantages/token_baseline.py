@@ -11,10 +11,8 @@ from palestra.training.table import Float64Array, StepTable
 from palestra.trajectories.model import FloatArray
 
 
-def optimal_token_baseline(
-    table: StepTable, *, zero_tail: bool = False, eps: float = 1e-8, compat: Compat = None
-) -> FloatArray:
-    """A_it = G_it - B_t, B_t = sum_j W_jt G_jt / (sum_j W_jt + eps), W_jt = sum over s <= t of w_js.
+def optimal_token_baseline(table: StepTable, *, zero_tail: bool = False, compat: Compat = None) -> FloatArray:
+    """A_it = G_it - B_t, B_t = sum_j W_jt G_jt / sum_j W_jt, W_jt = sum over s <= t of w_js.
 
     G_it is the sum of rewards from decision t on, j the rollouts of the task that have a decision t. w is the
     column `energy`, 1 - 2 p + sum p^2 summed over the decision's tokens: the squared norm of the score function of
@@ -31,9 +29,9 @@ def optimal_token_baseline(
     returns = discounted_returns(table, 1.0)
     weights = np.where(valid, _cumulative(table, table.extra("energy")), 0.0)
     place = paired(table.group, positions(table))
-    baseline = np.bincount(place, weights * np.where(valid, returns, 0.0)) / (
-        np.bincount(place, weights) + eps
-    )
+    energy = np.bincount(place, weights)
+    energy[energy == 0] = 1.0
+    baseline = np.bincount(place, weights * np.where(valid, returns, 0.0)) / energy
     alone = np.bincount(table.rollout_groups(), table.rollout_valid())[table.group] <= 1
     reached_by_one = np.bincount(place, valid)[place] <= 1
     advantages = np.where(zero_tail & reached_by_one, returns, returns - baseline[place])
