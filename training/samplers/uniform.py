@@ -1,28 +1,12 @@
-"""Samplers: which tasks come next. `propose`, and a state that checkpoints carry."""
+"""Every task once per epoch."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from palestra.tasks.task import Task, TaskSet
-
-
-class Sampler(Protocol):
-    """Chooses tasks and may learn from what came of them."""
-
-    def propose(self, count: int) -> list[Task]:
-        """The next `count` tasks."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that decides the next proposals, as plain JSON values."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`."""
-        ...
 
 
 class UniformSampler:

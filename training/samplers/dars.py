@@ -1,0 +1,40 @@
+"""DARS: more rollouts for the tasks that the policy seldom solves."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+Schedule = Literal["equal-treatment", "hardness-weighted"]
+
+
+def extra_rollouts(
+    success: float,
+    rollouts: int,
+    max_rollouts: int,
+    *,
+    schedule: Schedule = "equal-treatment",
+    by_std: bool = False,
+) -> int:
+    """How many rollouts a task gets beyond the first `rollouts`, of which a share `success` succeeded.
+
+    A group's summed absolute advantage is n S, S = 2 p (1 - p), or 2 sqrt(p (1 - p)) for GRPO with its division
+    (`by_std`); p is `success`, and half a success where there was none. Enough rollouts are added for tasks with
+    p < 0.5 to reach the sum of p = 0.5 (equal-treatment), or 2 (1 - p) times it (hardness-weighted); at most
+    max_rollouts - rollouts. Source: Yang et al. 2025, arXiv:2508.13755, section 4; code yangzhch6/DARS
+    ray_dars_trainer.py schedule_ET and schedule_HW.
+
+    Raises ValueError for an unknown schedule, or a share outside [0, 1].
+    """
+    if schedule not in get_args(Schedule):
+        raise ValueError(f"schedule is one of {', '.join(get_args(Schedule))}, got {schedule!r}")
+    if not 0 <= success <= 1:
+        raise ValueError(f"success is a share of rollouts between 0 and 1, got {success}")
+    p = success if success > 0 else 0.5 / rollouts
+    if p >= 0.5:
+        return 0
+    weight = 2 * math.sqrt(p * (1 - p)) if by_std else 2 * p * (1 - p)
+    peak = rollouts * (1.0 if by_std else 0.5)
+    target = peak if schedule == "equal-treatment" else 2 * (1 - p) * peak
+    wanted = math.ceil((target - rollouts * weight) / weight)
+    return max(0, min(wanted, max_rollouts - rollouts))
