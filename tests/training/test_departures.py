@@ -27,7 +27,7 @@ from palestra.training.advantages import (
     ui_s1,
 )
 from palestra.training.advantages.compat import quirks
-from palestra.training.advantages.similarity import alike, similar_anchors
+from palestra.training.advantages.similarity import SubsequenceMatcher, similar_anchors
 from palestra.training.table import StepTable
 
 
@@ -233,13 +233,33 @@ class TestSimilarity:
         with pytest.raises(ValueError, match="it must be above 0 and at most 1"):
             similar_anchors(["a"], "g", threshold=threshold)
 
+    def test_short_texts_fall_into_the_clusters_of_difflib(self) -> None:
+        """Below 200 characters difflib has no junk: ten states, each seen with a few characters changed."""
+        random = np.random.default_rng(1)
+        for _ in range(20):
+            states = ["".join(random.choice(list("abcdefgh "), 150)) for _ in range(10)]
+            texts = [changed(states[random.integers(10)], random) for _ in range(60)]
+            ours = similar_anchors(texts, ["g"] * 60)
+            theirs = similar_anchors(texts, ["g"] * 60, compat="difflib")
+            assert len(set(ours)) == len(set(theirs)) == len(set(zip(ours, theirs, strict=True)))
+
     def test_against_the_textbook(self) -> None:
         random = np.random.default_rng(0)
         for _ in range(300):
             a, b = ("".join(random.choice(list("ab c"), random.integers(0, 40))) for _ in range(2))
             ratio = 2 * lcs(a, b) / max(len(a) + len(b), 1) if a or b else 1.0
             for threshold in (0.3, 0.5, 0.7, 0.9):
-                assert alike(a, b, threshold) == (ratio >= threshold), (a, b, threshold)
+                assert SubsequenceMatcher(a).alike(SubsequenceMatcher(b), threshold) == (
+                    ratio >= threshold
+                ), (a, b, threshold)
+
+
+def changed(text: str, random: np.random.Generator) -> str:
+    """`text` with up to three characters replaced."""
+    characters = list(text)
+    for place in random.integers(0, len(text), random.integers(0, 4)):
+        characters[place] = "#"
+    return "".join(characters)
 
 
 def lcs(a: str, b: str) -> int:

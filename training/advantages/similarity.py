@@ -8,12 +8,12 @@ then a bit-parallel LCS on what is left between their common ends.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from difflib import SequenceMatcher
+from functools import cached_property
+from typing import Any, Protocol
 
 from palestra.training.advantages.compat import Compat, quirks
-
-Alike = Callable[[str, str, float], bool]
 
 
 def similar_anchors(
@@ -40,7 +40,7 @@ def similar_anchors(
     names: dict[tuple[Hashable, str], Hashable] = {}
     for key, texts in _texts_by_group(anchors, group).items():
         ordered = texts if theirs else sorted(texts)
-        clusters = _first_fit(ordered, threshold, _difflib_alike if theirs else alike)
+        clusters = _first_fit(ordered, threshold, DifflibMatcher if theirs else SubsequenceMatcher)
         names.update({((key, text)): (key, clusters[text]) for text in texts})
     return [None if a is None else names[g, a] for a, g in zip(anchors, group, strict=True)]
 
@@ -56,46 +56,97 @@ def _texts_by_group(
     return texts
 
 
-def _first_fit(texts: Sequence[str] | dict[str, None], threshold: float, same: Alike) -> dict[str, int]:
+def _first_fit(texts: Iterable[str], threshold: float, matcher: type[Matcher]) -> dict[str, int]:
     """Cluster number of each text."""
-    firsts: list[str] = []
+    firsts: list[Matcher] = []
     clusters: dict[str, int] = {}
     for text in texts:
-        found = next((i for i, first in enumerate(firsts) if same(text, first, threshold)), len(firsts))
+        this = matcher(text)
+        found = next((i for i, first in enumerate(firsts) if first.alike(this, threshold)), len(firsts))
         if found == len(firsts):
-            firsts.append(text)
+            firsts.append(this)
         clusters[text] = found
     return clusters
 
 
-def alike(a: str, b: str, threshold: float) -> bool:
-    """Whether 2 * LCS(a, b) >= threshold * (len(a) + len(b)); two empty texts are."""
-    needed = threshold * (len(a) + len(b)) / 2
-    if a == b:
-        return True
-    if min(len(a), len(b)) < needed or (Counter(a) & Counter(b)).total() < needed:
-        return False
-    ends = _common_prefix(a, b)
-    a, b = a[ends:], b[ends:]
-    tail = _common_prefix(a[::-1], b[::-1])
-    a, b = a[: len(a) - tail], b[: len(b) - tail]
-    return ends + tail + _common(a, b, needed - ends - tail) >= needed
+class Matcher(Protocol):
+    """A text that others are compared with."""
+
+    text: str
+
+    def __init__(self, text: str) -> None: ...
+
+    def alike(self, other: Any, threshold: float) -> bool:
+        """Whether the texts are alike to `threshold`; `other` is of the same class."""
+        ...
+
+
+class SubsequenceMatcher:
+    """Compares by longest common subsequences; what is computed of a text is kept for the next comparison."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """How often each character occurs."""
+        return Counter(self.text)
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Where each character occurs, one bit per place."""
+        return _places(self.text)
+
+    def alike(self, other: SubsequenceMatcher, threshold: float) -> bool:
+        """Whether 2 * LCS >= threshold * (sum of the lengths); two empty texts are alike."""
+        a, b = self.text, other.text
+        needed = threshold * (len(a) + len(b)) / 2
+        if min(len(a), len(b)) < needed or (self.counts & other.counts).total() < needed:
+            return False
+        start = _common_prefix(a, b)
+        end = _common_prefix(a[start:][::-1], b[start:][::-1])
+        if start + end >= needed:
+            return True
+        if start + end < len(a) / 2:
+            return _common(self.places, len(a), b, needed) >= needed
+        middle_a, middle_b = a[start : len(a) - end], b[start : len(b) - end]
+        needed -= start + end
+        return _common(_places(middle_a), len(middle_a), middle_b, needed) >= needed
+
+
+class DifflibMatcher:
+    """Compares with difflib, its junk heuristic included."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def alike(self, other: DifflibMatcher, threshold: float) -> bool:
+        """Whether difflib's ratio of the other text to this one reaches `threshold`."""
+        return SequenceMatcher(None, other.text, self.text).ratio() >= threshold
 
 
 def _common_prefix(a: str, b: str) -> int:
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if a[:middle] == b[:middle] else (low, middle - 1)
+    return low
 
 
-def _common(a: str, b: str, needed: float) -> int:
-    """Length of the longest common subsequence; may stop early with less where `needed` is out of reach.
-
-    One bit per character of a, one addition per character of b. Source: Hyyro 2004, "Bit-parallel LCS-length
-    computation revisited".
-    """
+def _places(text: str) -> dict[str, int]:
     places: dict[str, int] = {}
-    for i, character in enumerate(a):
+    for i, character in enumerate(text):
         places[character] = places.get(character, 0) | 1 << i
-    everything = (1 << len(a)) - 1
+    return places
+
+
+def _common(places: dict[str, int], length: int, b: str, needed: float) -> int:
+    """Length of the longest common subsequence of b and a text of `length` whose characters are at `places`.
+
+    May stop early with less where `needed` is out of reach. One bit per character of the text, one addition per
+    character of b. Source: Hyyro 2004, "Bit-parallel LCS-length computation revisited".
+    """
+    everything = (1 << length) - 1
     row = everything
     for left, character in zip(range(len(b) - 1, -1, -1), b, strict=True):
         match = row & places.get(character, 0)
@@ -103,7 +154,3 @@ def _common(a: str, b: str, needed: float) -> int:
         if left % 32 == 0 and (everything ^ row).bit_count() + left < needed:
             break
     return (everything ^ row).bit_count()
-
-
-def _difflib_alike(a: str, b: str, threshold: float) -> bool:
-    return SequenceMatcher(None, a, b).ratio() >= threshold

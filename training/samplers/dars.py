@@ -36,5 +36,5 @@ def extra_rollouts(
     weight = 2 * math.sqrt(p * (1 - p)) if by_std else 2 * p * (1 - p)
     peak = rollouts * (1.0 if by_std else 0.5)
     target = peak if schedule == "equal-treatment" else 2 * (1 - p) * peak
-    wanted = math.ceil((target - rollouts * weight) / weight)
-    return max(0, min(wanted, max_rollouts - rollouts))
+    wanted = (target - rollouts * weight) / weight
+    return max(0, math.ceil(min(wanted, max_rollouts - rollouts)))
