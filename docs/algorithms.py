@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from palestra.training import losses, samplers
-from palestra.training.advantages import compat, estimators, similarity
+from palestra.training.advantages import compat, estimators, reweighting, similarity
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "algorithms.md"
@@ -46,6 +46,9 @@ def render() -> str:
         "## Advantages\n",
         "Estimators are in `palestra.training.advantages.estimators`, by name.\n",
         *entries(covered.items(), tests),
+        "## Advantages changed afterwards\n",
+        "In `palestra.training.advantages.reweighting`.\n",
+        *entries(functions(reweighting), tests),
         "## Quirks of published code\n",
         f"{fenced(compat.__doc__)}\n\n{fenced(quirk_list())}\n",
         "## Losses\n",
@@ -64,6 +67,12 @@ def public(module: Any) -> list[tuple[str, Any]]:
     return [(name, item) for name, item in found if inspect.isroutine(item) or inspect.isclass(item)]
 
 
+def functions(module: Any) -> list[tuple[str, Any]]:
+    """The functions that a module defines, in order of name."""
+    found = inspect.getmembers(module, inspect.isfunction)
+    return [(name, item) for name, item in found if item.__module__ == module.__name__]
+
+
 def entries(items: Iterable[tuple[str, Any]], tests: dict[Path, str]) -> list[str]:
     """One section per function or class."""
     return [entry(name, item, tests) for name, item in items]
@@ -71,7 +80,7 @@ def entries(items: Iterable[tuple[str, Any]], tests: dict[Path, str]) -> list[st
 
 def entry(name: str, item: Any, tests: dict[Path, str]) -> str:
     """Name, signature, docstring, and the tests that name it."""
-    signature = re.sub(r"'", "", str(inspect.signature(item)))
+    signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(item)))
     word = re.compile(rf"\b{name}\b")
     named = [path.relative_to(ROOT).as_posix() for path, text in tests.items() if word.search(text)]
     covers = ", ".join(f"`{path}`" for path in named)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from palestra.training.advantages import (
+    dr_grpo,
     gigpo,
     gpg,
     grpo,
@@ -17,6 +18,7 @@ from palestra.training.advantages import (
     mc_grpo,
     opo,
     passk_grpo,
+    portool,
     reinforce_plus_plus,
     reinforce_plus_plus_baseline,
     rloo,
@@ -24,9 +26,15 @@ from palestra.training.advantages import (
     state_rloo,
     tree_progress,
     treepo,
+    treeps_rag,
     ui_s1,
 )
 from palestra.training.advantages.compat import quirks
+from palestra.training.advantages.reweighting import (
+    confidence_punished,
+    duration_weighted,
+    novelty_sharpened,
+)
 from palestra.training.advantages.similarity import SubsequenceMatcher, similar_anchors
 from palestra.training.table import StepTable
 
@@ -191,6 +199,16 @@ class TestTrees:
         got = spo(self.rows)
         assert got.tolist() == [1.0, 0.0, 1.0, -2.0, -1.0, 1.0, -1.0, 1.0]
 
+    def test_mean_outcomes_below_a_node(self) -> None:
+        """V(root) = 1/4, V(a) = 1/2, V(b) = 0."""
+        expected = [0.5, 1.25, 0.5, -0.75, -0.5, -0.25, -0.5, -0.25]
+        assert treeps_rag(self.rows).tolist() == expected
+
+    def test_relative_to_the_fork_and_to_the_task(self) -> None:
+        forks = portool(self.rows, rollout_weight=0.0)
+        assert forks.tolist() == [0.25, 0.5, 0.25, -0.5, -0.25, 0.0, -0.25, 0.0]
+        assert (portool(self.rows) - forks)[::2].tolist() == [0.75, -0.25, -0.25, -0.25]
+
     def test_a_shared_node_has_one_advantage(self) -> None:
         for got in (tree_progress(self.rows), spo(self.rows)):
             assert got[0] == got[2] and got[4] == got[6]
@@ -269,6 +287,34 @@ def lcs(a: str, b: str) -> int:
         for j, y in enumerate(b, start=1):
             last, row[j] = row[j], last + 1 if x == y else max(row[j], row[j - 1])
     return row[-1]
+
+
+class TestReweighting:
+    rows = table([[1.0], [1.0], [0.0]], logprob=[-2.0, -1.0, -1.5], duration_s=[3.0, 1.0, 2.0])
+    advantages = dr_grpo(rows)
+
+    def test_unlikely_successes_gain(self) -> None:
+        got = novelty_sharpened(self.advantages, self.rows)
+        assert got[0] == pytest.approx(1 / 3 + min(1 - np.exp(-0.5), 1 / 3)) and got[0] > got[1]
+        assert got[1:].tolist() == self.advantages[1:].tolist()
+
+    def test_a_bonus_never_exceeds_its_share_of_the_advantage(self) -> None:
+        got = novelty_sharpened(self.advantages, self.rows, strength=9.0, cap=0.5)
+        assert got[0] == pytest.approx(0.5)
+
+    def test_confident_errors_cost_more(self) -> None:
+        got = confidence_punished(self.advantages, np.array([5.0, 5.0, 0.0]))
+        assert got[:2].tolist() == self.advantages[:2].tolist()
+        assert got[2] == pytest.approx(-2 / 3 * (1 + np.log(2)))
+
+    def test_slow_actions_weigh_more(self) -> None:
+        got = duration_weighted(self.advantages, self.rows)
+        assert got == pytest.approx(self.advantages * np.array([1.5, 0.5, 1.0]))
+
+    def test_time_that_did_not_pass(self) -> None:
+        still = table([[1.0]], duration_s=[0.0])
+        with pytest.raises(ValueError, match="every duration_s is 0"):
+            duration_weighted(grpo(still), still)
 
 
 class TestQuirks:

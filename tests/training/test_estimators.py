@@ -38,7 +38,17 @@ SCALE_FREE = {
     "treepo",
     "tree_progress",
 }
-SCALES_ALONG = {"dr_grpo", "rloo", "opo", "gpg", "remax", "state_rloo", "optimal_token_baseline"}
+SCALES_ALONG = {
+    "dr_grpo",
+    "rloo",
+    "opo",
+    "gpg",
+    "remax",
+    "state_rloo",
+    "optimal_token_baseline",
+    "treeps_rag",
+    "portool",
+}
 NOT_SHIFT_FREE = {"ui_s1", "spo"}
 """Credit is cut in the middle, or a value without siblings is kept as it is."""
 CENTRED = {"grpo", "dr_grpo", "rloo", "gpg", "gigpo", "state_rloo"}

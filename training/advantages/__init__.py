@@ -24,6 +24,7 @@ from palestra.training.advantages.remax import remax
 from palestra.training.advantages.rloo import rloo
 from palestra.training.advantages.state_rloo import state_rloo
 from palestra.training.advantages.token_baseline import optimal_token_baseline
+from palestra.training.advantages.tree_value import portool, treeps_rag
 from palestra.training.advantages.treepo import spo, tree_progress, treepo
 from palestra.training.advantages.ui_s1 import ui_s1
 from palestra.trajectories.model import FloatArray
@@ -50,6 +51,8 @@ estimators: dict[str, Estimator] = {
     "treepo": treepo,
     "tree_progress": tree_progress,
     "spo": spo,
+    "treeps_rag": treeps_rag,
+    "portool": portool,
     "optimal_token_baseline": optimal_token_baseline,
 }
 """Estimators by name."""
@@ -68,6 +71,7 @@ __all__ = [
     "opo",
     "optimal_token_baseline",
     "passk_grpo",
+    "portool",
     "reinforce_plus_plus",
     "reinforce_plus_plus_baseline",
     "remax",
@@ -76,5 +80,6 @@ __all__ = [
     "state_rloo",
     "tree_progress",
     "treepo",
+    "treeps_rag",
     "ui_s1",
 ]

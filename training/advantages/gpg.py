@@ -14,7 +14,7 @@ def gpg(table: StepTable, *, f_norm: float = 1.0, compat: Compat = None) -> Floa
     """A_i = alpha * (R_i - mean_g R) / f_norm, alpha = B / (rollouts with a gradient).
 
     R_i is the rollout's score, g the rollouts of its task, B the valid rollouts of the batch. Without alpha, groups
-    of equal scores would shrink the step. Source: Chu et al. 2025, arXiv:2504.02546, section 3.2; code verl
+    of equal scores would shrink the step. Source: Chu et al. 2025, arXiv:2504.02546; code verl
     core_algos.py compute_gpg_outcome_advantage.
 
     Departures: a rollout has a gradient where its advantage is not 0; the code counts scores that are not 0, so a

@@ -33,7 +33,7 @@ def dr_grpo(table: StepTable) -> FloatArray:
     """A_i = R_i - mean_g R: GRPO without the division by the deviation.
 
     R_i is the rollout's score, g the rollouts of its task. Meant for a loss whose denominator is a constant, not a
-    length (aggregation "token-sum"). Source: Liu et al. 2025, arXiv:2503.20783, section 3.
+    length (aggregation "token-sum"). Source: Liu et al. 2025, arXiv:2503.20783.
 
     Returns float32 (S,).
     """

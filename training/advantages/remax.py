@@ -13,7 +13,7 @@ def remax(table: StepTable) -> FloatArray:
     """A_it = G_it - b, G_it = sum of the rewards from decision t on, b the score of a greedy rollout.
 
     Needs the column `baseline` (b, the same for the rows of a task). Needs no group: one rollout per task will do.
-    Source: Li et al. 2023, arXiv:2310.10505, algorithm 1; code verl core_algos.py compute_remax_outcome_advantage.
+    Source: Li et al. 2023, arXiv:2310.10505; code verl core_algos.py compute_remax_outcome_advantage.
 
     Returns float32 (S,). Raises ValueError without `baseline`.
     """

@@ -15,7 +15,7 @@ def rloo(table: StepTable, *, compat: Compat = None) -> FloatArray:
     """A_i = R_i - mean_{j != i} R_j = n / (n - 1) * (R_i - mean_g R), the same for every decision of rollout i.
 
     R_i is the rollout's score, n the valid rollouts of its task. Unbiased: the baseline does not depend on
-    rollout i. Source: Ahmadian et al. 2024, arXiv:2402.14740, equation 8; code verl core_algos.py
+    rollout i. Source: Ahmadian et al. 2024, arXiv:2402.14740; code verl core_algos.py
     compute_rloo_outcome_advantage.
 
     Departures: a rollout alone in its group gets 0, not its raw score (quirk lone-raw); n counts rollouts, not step

@@ -33,7 +33,7 @@ def decoupled_loss(
 
     All log-probabilities and advantages (N,). `cap` None leaves b as it is. To reject tokens instead, multiply the
     weights by `keep_mask(proximal - behaviour, ...)`: the denominator stays that of all tokens. Source: Hilton et
-    al. 2022, arXiv:2110.00641; Fu et al. 2025 (AReaL), arXiv:2505.24298, equation 5; code areal/utils/functional
+    al. 2022, arXiv:2110.00641; Fu et al. 2025 (AReaL), arXiv:2505.24298; code areal/utils/functional
     ppo_actor_loss_fn.
     """
     with torch.no_grad():

@@ -23,7 +23,7 @@ def gspo_loss(
     """sum_t w_t max(-A_t s, -A_t clip(s, 1 - low, 1 + high)), s = exp(mean over the sequence of logprob - old).
 
     Inputs (N,). The gradient of s is shared out so that every token has that of s_t = sg(s) * p_t / sg(p_t). Meant
-    for weights of aggregation "seq-mean-token-mean". Source: Zheng et al. 2025, arXiv:2507.18071, equations 5-14;
+    for weights of aggregation "seq-mean-token-mean". Source: Zheng et al. 2025, arXiv:2507.18071;
     code verl core_algos.py compute_policy_loss_gspo, whose default clip of 0.2 hardly ever binds on a mean.
     """
     log_ratio = logprobs - old_logprobs
@@ -50,8 +50,8 @@ def gmpo_loss(
 ) -> PolicyLoss:
     """-sum_i W_i mean_t(A) exp(mean_t d), d = logprob - old, clipped to [-low, high] where that bounds the gain.
 
-    Inputs (N,), i the sequences, W_i the summed weights of its tokens. Source: Zhao et al. 2025, arXiv:2507.20673,
-    equation 4; code verl core_algos.py compute_policy_loss_geo_mean, which averages over all rows, empty ones
+    Inputs (N,), i the sequences, W_i the summed weights of its tokens. Source: Zhao et al. 2025, arXiv:2507.20673;
+    code verl core_algos.py compute_policy_loss_geo_mean, which averages over all rows, empty ones
     included: give `token_weights` their number as `sequences` for the same.
     """
     log_ratio = logprobs - old_logprobs

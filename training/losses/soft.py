@@ -21,8 +21,7 @@ def cispo_loss(
     """-sum_t w_t sg(clip(r, 1 - low, 1 + high)) A_t logprob_t, r = exp(logprob - old); inputs (N,).
 
     The ratio is a weight without a gradient: clipping bounds it and never silences a token. Source: MiniMax-M1 2025,
-    arXiv:2506.13585, equations 4-5, which bound it from above only; code verl core_algos.py
-    compute_policy_loss_cispo.
+    arXiv:2506.13585; code verl core_algos.py compute_policy_loss_cispo. The defaults, ratios of 0 to 5, are ours.
     """
     log_ratio = (logprobs - old_logprobs).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
     ratio = log_ratio.detach().exp()
@@ -44,7 +43,7 @@ def sapo_loss(
     """-sum_t w_t A_t 4 / tau sigmoid(tau (r - 1)), r = exp(logprob - old), tau by the sign of A; inputs (N,).
 
     A gate in place of a clip: the gradient is that of PPO at r = 1 and fades smoothly. Source: Gao et al. 2025,
-    arXiv:2511.20347, equations 4-6; code verl core_algos.py compute_policy_loss_sapo.
+    arXiv:2511.20347; code verl core_algos.py compute_policy_loss_sapo.
     """
     log_ratio = (logprobs - old_logprobs).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
     tau = torch.where(advantages > 0, tau_positive, tau_negative)

@@ -13,7 +13,7 @@ def informative_rows(table: StepTable, *, min_std: float = 0.0, keep_lone: bool 
     """Rows of valid rollouts whose group's scores have a (population) deviation above `min_std`, bool (S,).
 
     Sample on until enough groups have such rows. `keep_lone` keeps a rollout alone in its group, for estimators that
-    need no group. Source: Yu et al. 2025 (DAPO), arXiv:2503.14476, section 3.2; with `min_std` 0.3 the filter of
+    need no group. Source: Yu et al. 2025 (DAPO), arXiv:2503.14476; with `min_std` 0.3 the filter of
     UI-S1 on the returns of the first step.
 
     Departures: DAPO's code keeps lone rollouts; equal to 1e-9 of their size is equal.

@@ -21,7 +21,7 @@ def extra_rollouts(
     A group's summed absolute advantage is n S, S = 2 p (1 - p), or 2 sqrt(p (1 - p)) for GRPO with its division
     (`by_std`); p is `success`, and half a success where there was none. Enough rollouts are added for tasks with
     p < 0.5 to reach the sum of p = 0.5 (equal-treatment), or 2 (1 - p) times it (hardness-weighted); at most
-    max_rollouts - rollouts. Source: Yang et al. 2025, arXiv:2508.13755, section 4; code yangzhch6/DARS
+    max_rollouts - rollouts. Source: Yang et al. 2025, arXiv:2508.13755; code yangzhch6/DARS
     ray_dars_trainer.py schedule_ET and schedule_HW.
 
     Raises ValueError for an unknown schedule, or a share outside [0, 1].

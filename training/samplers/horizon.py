@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class HorizonSchedule:
     """The turns that a rollout may take, by training step.
 
-    Source: Xi et al. 2025 (AgentGym-RL), arXiv:2509.08755, section 4; code WooooDyy/AgentGym-RL ray_trainer.py
+    Source: Xi et al. 2025 (AgentGym-RL), arXiv:2509.08755; code WooooDyy/AgentGym-RL ray_trainer.py
     StepRoundsScheduler. Departure: a function of the step alone; the code counts, and after a resume at a multiple
     of `steps_per_stage` enters the next stage one step later instead of a stage later.
 

@@ -12,7 +12,7 @@ def rollout_capacity(
     `version` counts the updates so far, each on `batch` rollouts; `accepted` all rollouts that finished and were
     kept since version 0 (those rejected do not count), `running` those under way. Then no rollout is trained more
     than `max_staleness` versions after it began. On recovery set accepted = version * batch. Source: Fu et al. 2025
-    (AReaL), arXiv:2505.24298, equation 3; code areal/infra/staleness_manager.py.
+    (AReaL), arXiv:2505.24298; code areal/infra/staleness_manager.py.
 
     Departures: never negative.
     """
