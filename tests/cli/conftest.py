@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from palestra.cli import main
+from palestra.tasks.sql.tiny import tables
 from palestra.training.tiny import byte_tokenizer, save_model_dir
 
 COMMAND = (sys.executable, "-c", "from palestra.cli import main; main()")
@@ -149,6 +150,8 @@ TASK = {
     "budget": {"turns": 2},
 }
 SOURCE = {"builder": "palestra.tasks.sql.tiny:build", "args": {"seed": 1}}
+_SUBJECT = tables(1)[0]
+GOLD = f"SELECT SUM({_SUBJECT.number}) FROM {_SUBJECT.name}"
 
 
 @pytest.fixture
@@ -156,7 +159,7 @@ def make_task() -> Callable[..., dict[str, Any]]:
     """`make_task("a", data={...}, env="...")`: a task as a line of a file; sound unless it is changed."""
 
     def make(name: str, **changed: Any) -> dict[str, Any]:
-        data = {"database": SOURCE, "db_id": "one", "gold_sql": "SELECT 42"}
+        data = {"database": SOURCE, "db_id": "one", "gold_sql": GOLD}
         return {"id": name, "data": data, **TASK, **changed}
 
     return make

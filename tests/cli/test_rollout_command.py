@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -151,25 +152,28 @@ def test_a_run_in_which_all_failed_ends_with_status_1(
 
 @pytest.mark.e2e
 def test_ctrl_c_keeps_what_was_committed(
-    start: Command, palestra: Command, served: Options, tmp_path: Path
+    start: Command, palestra: Command, served: Options, make_task: MakeTask, tmp_path: Path
 ) -> None:
-    base = ("rollout", "sql-tiny", *served, "--run-dir", "r", "--max-reply-tokens", "4", "--samples", "4")
+    lines = [orjson.dumps(make_task(f"t{i}")) for i in range(600)]
+    (tmp_path / "mine.jsonl").write_bytes(b"\n".join(lines))
+    base = ("rollout", "mine.jsonl", *served, "--run-dir", "r", "--max-reply-tokens", "4")
     process = start(*base)
-    committed = _wait_for_rollouts(tmp_path / "r" / "store")
+    committed = _first_rollouts(tmp_path / "r" / "store")
     ended = process.interrupt()
     assert ended.status == 130
     assert ended.err == "interrupted; what was committed stays, the same command continues\n"
     with Store.open(tmp_path / "r" / "store") as store:
         kept = store.ids()
-    assert kept[: len(committed)] == committed
+    assert kept[: len(committed)] == committed and len(kept) < len(lines)
     again = palestra(*base, "--limit", "1")
     assert again.status == 0 and f"{len(kept)} rollouts are there" in again.out
 
 
-def _wait_for_rollouts(path: Path) -> list[str]:
-    while not (path / "store.json").exists():
-        pass
+def _first_rollouts(path: Path) -> list[str]:
+    """Wait until there are some."""
+    while not (path / "index.sqlite").exists():
+        time.sleep(0.05)
     with Store.open(path) as store:
         while not (ids := store.ids()):
-            pass
+            time.sleep(0.05)
     return ids

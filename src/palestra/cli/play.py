@@ -79,9 +79,10 @@ async def _play(console: Console, plan: Plan, tasks: Sequence[Task]) -> list[Rol
     spec = RunSpec(plan.run, plan.mode, plan.seed, sampling)
     with write_store(plan.run_dir) as store:
         _check_continues(plan, store)
+        rendering = Rendering.load(plan.model)
         with console.status("starting the engine"):
             engine = await start_engine(plan.model, plan.engine_url, plan.engine_model)
-        async with local(engine, Rendering.load(plan.model), store=store) as stack:
+        async with local(engine, rendering, store=store) as stack:
             _say_what_is_there(console, plan, store)
             return await watched(console, stack.runner, tasks, plan.samples, spec, plan.run)
 

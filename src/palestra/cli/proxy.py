@@ -24,7 +24,7 @@ from palestra.cli.options import (
 from palestra.cli.serving import listening, until_stopped
 
 if TYPE_CHECKING:
-    from palestra.harness_proxy.engines.base import Engine
+    from palestra.harness_proxy.server import Proxy
     from palestra.harness_proxy.sessions import Recording
     from palestra.trajectories.model import CaptureLevel, Trajectory
     from palestra.trajectories.store import Store
@@ -85,11 +85,15 @@ def proxy(
 
 async def _record(plan: _Plan) -> None:
     """The store is opened first: what could refuse the recording refuses it before there is one."""
+    from palestra.harness_proxy.rendering import Rendering
+    from palestra.harness_proxy.server import Proxy
+
     with write_store(plan.run_dir) as store:
         name = _name(store, plan)
+        rendering = Rendering.load(plan.model)
         engine = await start_engine(plan.model, plan.engine_url, plan.engine_model)
         try:
-            await _serve(plan, store, engine, name)
+            await _serve(plan, store, Proxy(engine, rendering), name)
         finally:
             await engine.aclose()
 
@@ -105,12 +109,9 @@ def _name(store: Store, plan: _Plan) -> str:
     return plan.session
 
 
-async def _serve(plan: _Plan, store: Store, engine: Engine, name: str) -> None:
-    from palestra.harness_proxy.rendering import Rendering
-    from palestra.harness_proxy.server import Proxy
+async def _serve(plan: _Plan, store: Store, server: Proxy, name: str) -> None:
     from palestra.trajectories.model import Sampling
 
-    server = Proxy(engine, Rendering.load(plan.model))
     with listening(plan.host, plan.port):
         await server.start(plan.host, plan.port)
     sampling = Sampling(plan.temperature, max_tokens=plan.max_reply_tokens)
