@@ -20,8 +20,11 @@ import pkgutil, sys
 sys.path.insert(0, sys.argv[1])
 import palestra
 assert palestra.__file__.startswith(sys.argv[1]), palestra.__file__
-for module in pkgutil.iter_modules(palestra.__path__, "palestra."):
-    __import__(module.name)
+for module in pkgutil.walk_packages(palestra.__path__, "palestra."):
+    if module.ispkg:
+        __import__(module.name)
+strays = [n for n, m in sys.modules.items() if n.startswith("palestra") and not m.__file__.startswith(sys.argv[1])]
+assert not strays, strays
 """
 
 
@@ -38,14 +41,7 @@ def test_a_wheel_built_from_the_sdist_holds_everything(tmp_path: Path) -> None:
     _run(
         [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), str(wheel)]
     )
-    script = "import pkgutil, palestra\nfor m in pkgutil.iter_modules(palestra.__path__, 'palestra.'): __import__(m.name)"
-    _run(
-        [
-            sys.executable,
-            "-c",
-            f"import sys; sys.path.insert(0, {str(target)!r})\n{script}\nprint(palestra.__file__)",
-        ]
-    )
+    _run([sys.executable, "-c", IMPORT_ALL, str(target)])
 
 
 def _sources() -> set[str]:

@@ -243,3 +243,11 @@ def _cpu_s() -> float:
     """CPU seconds of this process and of its finished children."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(u.ru_utime + u.ru_stime for u in usages)
+
+
+def forget(run_dir: Path) -> None:
+    """Remove what a demo left in `run_dir`, and nothing else."""
+    for name in ("bytes", "model", "warm", "store", "checkpoints"):
+        shutil.rmtree(run_dir / name, ignore_errors=True)
+    for name in ("config.json", "costs.json", "summary.json", "report.html"):
+        (run_dir / name).unlink(missing_ok=True)
