@@ -169,13 +169,16 @@ class Demo:
         )
         async with training(recipe, store) as trainer:
 
+            async def look(step: int) -> None:
+                await trainer.runner.run(group_jobs(self._dev, 1), self._eval_spec(f"dev-{step:03d}"))
+
             async def on_step(result: StepResult) -> None:
                 self.console.print(step_line(result, recipe.train.steps), highlight=False, soft_wrap=True)
                 if result.step % self.config.dev_every == 0:
-                    await trainer.runner.run(
-                        group_jobs(self._dev, 1), self._eval_spec(f"dev-{result.step:03d}")
-                    )
+                    await look(result.step)
 
+            if trainer.step == 0:
+                await look(0)
             await trainer.train(on_step)
             return trainer.checkpoint
 
