@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from palestra.harness_proxy.dialects.base import Reply, Request
-from palestra.harness_proxy.dialects.shared import model_list, openai_error
+from palestra.harness_proxy.dialects.shared import models, openai_error
 from palestra.harness_proxy.errors import BadRequestError, RequestError
 from palestra.trajectories.model import Message, ToolCall
 
@@ -63,7 +63,7 @@ class ChatDialect:
             return None
         if path in ("/", "/v1"):
             return b'{"status":"ok"}'
-        return model_list(model_name) if path == "/v1/models" else None
+        return models(path, model_name)
 
     def decode(self, body: Any, target: str = "") -> Request:
         if not isinstance(body, dict):

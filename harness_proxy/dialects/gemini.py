@@ -23,7 +23,7 @@ from palestra.harness_proxy.errors import BadRequestError, ContextLengthError, R
 from palestra.trajectories.model import Message
 
 _CALL = re.compile(r"/v1(?:alpha|beta|beta1)?/(?:.+/)?(?:models|tunedModels)/(.+):(\w+)")
-_LIST = re.compile(r"/v1(?:alpha|beta|beta1)/models(?:/([^:]+))?")
+_LIST = re.compile(r"/v1(?:alpha|beta|beta1)/models(/[^:]+|)")
 _METHODS = ("generateContent", "streamGenerateContent")
 
 _STATUS_NAMES = {
@@ -55,8 +55,7 @@ class GeminiDialect:
         asked = _LIST.fullmatch(path)
         if method not in ("GET", "HEAD") or asked is None:
             return None
-        model = _model(asked[1] or model_name)
-        return orjson.dumps(model if asked[1] else {"models": [model]})
+        return shared.models(f"/v1/models{asked[1]}", model_name)
 
     def decode(self, body: Any, target: str = "") -> Request:
         fields = shared.require(dict, body, "the body")
@@ -221,11 +220,6 @@ def _usage(reply: Reply) -> dict[str, int]:
 def _logprobs(reply: Reply) -> dict[str, Any]:
     chosen = [{"token": text, "logProbability": logprob} for text, logprob in reply.logprobs]
     return {"chosenCandidates": chosen}
-
-
-def _model(name: str) -> dict[str, Any]:
-    methods = ["generateContent", "streamGenerateContent", "countTokens"]
-    return {"name": f"models/{name}", "displayName": name, "supportedGenerationMethods": methods}
 
 
 def _message(error: RequestError) -> str:

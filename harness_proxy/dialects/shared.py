@@ -110,12 +110,25 @@ def unmark(text: Any) -> list[str]:
     return plain[len(_MARK) :].decode("utf-8", "replace").split(" ") if plain.startswith(_MARK) else []
 
 
-def model_list(model_name: str) -> bytes:
-    """/v1/models, which OpenAI's and Anthropic's clients both ask: one list with the fields of both."""
-    model = {"id": model_name, "object": "model", "created": 0, "owned_by": "palestra", "type": "model"}
-    model |= {"display_name": model_name, "created_at": "1970-01-01T00:00:00Z", "lifecycle": "active"}
-    pages = {"has_more": False, "first_id": model_name, "last_id": model_name}
-    return orjson.dumps({"object": "list", "data": [model], **pages})
+def models(path: str, model_name: str) -> bytes | None:
+    """The answer to GET /v1/models and /v1/models/<name>; None for another path.
+
+    Clients of OpenAI, Anthropic and Google all ask there: each finds the fields of its own API.
+    """
+    if path == "/v1/models":
+        model = _model(model_name)
+        pages = {"has_more": False, "first_id": model_name, "last_id": model_name}
+        return orjson.dumps({"object": "list", "data": [model], "models": [model], **pages})
+    name = path.removeprefix("/v1/models/")
+    return orjson.dumps(_model(name)) if name != path and name and ":" not in name else None
+
+
+def _model(name: str) -> dict[str, Any]:
+    openai = {"id": name, "object": "model", "created": 0, "owned_by": "palestra"}
+    anthropic = {"type": "model", "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
+    methods = ["generateContent", "streamGenerateContent", "countTokens"]
+    google = {"name": f"models/{name}", "displayName": name, "supportedGenerationMethods": methods}
+    return {**openai, **anthropic, "lifecycle": "active", **google}
 
 
 def openai_error(error: RequestError) -> bytes:
