@@ -194,8 +194,8 @@ class History:
         """The reply sampled at `point` that `message` brings back."""
         known = self._known(message)
         if known is not None:
-            same = [c.id for c in message.tool_calls] == [c.id for c in _message(known).tool_calls]
-            return known if same and known.parent is point and self._keeps_reasoning(message, known) else None
+            same = known.parent is point and _same_calls(message, known)
+            return known if same and self._keeps_reasoning(message, known) else None
         likely = self._by_reply_id.get(reply_id) if reply_id is not None else None
         candidates = [*([likely] if likely in point.replies else []), *reversed(point.replies)]
         same_replies = (r for r in candidates if _equal(message, r))
@@ -216,6 +216,13 @@ class History:
 
     def _known(self, message: Message) -> Point | None:
         return next((self._by_call_id[c.id] for c in message.tool_calls if c.id in self._by_call_id), None)
+
+
+def _same_calls(message: Message, reply: Point) -> bool:
+    """Whether the tool calls are those of `reply`, by the ids that were not dropped."""
+    ids = [c.id for c in message.tool_calls]
+    known = [c.id for c in _message(reply).tool_calls]
+    return len(ids) == len(known) and all(a in ("", b) for a, b in zip(ids, known, strict=True))
 
 
 def _is_reply(read: _Read) -> bool:

@@ -28,18 +28,16 @@ arguments = st.dictionaries(
 )
 
 
+def call(draw: Draw, given: Any) -> str:
+    separators = draw(st.sampled_from([(",", ":"), (" , ", ":  ")]))
+    spelt = json.dumps(given, ensure_ascii=draw(st.booleans()), separators=separators)
+    return f'<tool_call>\n{{"name": "f", "arguments": {spelt}}}\n</tool_call>'
+
+
 @st.composite
 def replies(draw: st.DrawFn) -> str:
     thought = f"<think>\n{draw(words)}\n</think>\n\n"
-    calls = [
-        '<tool_call>\n{"name": "f", "arguments": %s}\n</tool_call>'
-        % json.dumps(
-            a,
-            ensure_ascii=draw(st.booleans()),
-            separators=draw(st.sampled_from([(",", ":"), (" , ", ":  ")])),
-        )
-        for a in draw(st.lists(arguments, min_size=1, max_size=3))
-    ]
+    calls = [call(draw, a) for a in draw(st.lists(arguments, min_size=1, max_size=3))]
     return thought + "\n".join([draw(words), *calls])
 
 
@@ -53,7 +51,7 @@ def respelt(draw: Draw, value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() and draw(st.booleans()) else value
 
 
-def retyped(draw: Draw, text: str) -> str:
+def retyped(draw: Draw, text: str) -> Any:
     return draw(st.sampled_from([text, text.strip(), text + " \n"]))
 
 
