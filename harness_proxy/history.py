@@ -64,10 +64,6 @@ class Point:
         """The history that ends here."""
         return [p.message for p in self.up() if p.message is not None][::-1]
 
-    def first_message(self) -> Message | None:
-        """The message that the history begins with."""
-        return next((p.message for p in self.up() if p.depth == 1), None)
-
     def since_reply(self) -> tuple[Point | None, list[Point]]:
         """The nearest sampled reply at or above, and the points below it in order."""
         tail: list[Point] = []

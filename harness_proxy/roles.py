@@ -39,10 +39,10 @@ _COMPACTION = re.compile(
 _SUMMARISER = re.compile(
     r"summarizes internal chat history|context summarization assistant|summarizing conversations"
 )
-_SIDE_JOB = re.compile(
-    r"\s*You are a title generator|\s*Generate a (short|concise) title|.*complexity_reasoning"
-)
-_SYSTEM_CHARACTERS = 2000
+"""In the system prompt of a conversation that begins with such a request."""
+_SIDE_JOB = re.compile(r"^You are a title generator|^Generate a (?:short|concise) title|complexity_reasoning")
+"""The same, for titles and for the choice of a model."""
+_SYSTEM_CHARACTERS = 8000
 """How far into a system prompt its purpose is looked for."""
 
 
@@ -61,13 +61,14 @@ def role_of_words(point: Point) -> Role:
     last = point.message
     if last is not None and last.role == "user" and _COMPACTION.match(last.content):
         return "compaction"
-    system = point.first_message()
+    reply, history = point.since_reply()
+    system = history[0].message if reply is None and history else None
     if system is None or system.role != "system":
         return "agent"
     purpose = system.content[:_SYSTEM_CHARACTERS]
     if _SUMMARISER.search(purpose):
         return "compaction"
-    return "auxiliary" if _SIDE_JOB.match(purpose) else "agent"
+    return "auxiliary" if _SIDE_JOB.search(purpose) else "agent"
 
 
 def with_roles(graph: TokenGraph, calls: Sequence[Call]) -> Iterator[Call]:

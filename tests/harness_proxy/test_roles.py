@@ -71,6 +71,7 @@ async def test_claude_code_says_it_in_its_billing_block(bench: Any) -> None:
         ([SYSTEM, {"role": "user", "content": "Please create a detailed summary of it"}], "compaction"),
         ([{"role": "system", "content": "It summarizes internal chat history."}, USER], "compaction"),
         ([{"role": "system", "content": "You are a title generator."}, USER], "auxiliary"),
+        ([{"role": "system", "content": 'Rate it.\n{"complexity_reasoning": ...}'}, USER], "auxiliary"),
         ([SYSTEM, {"role": "user", "content": "Fix: CONTEXT CHECKPOINT COMPACTION fails"}], "agent"),
         ([SYSTEM, {"role": "tool", "content": "Please create a detailed summary"}], "agent"),
     ],

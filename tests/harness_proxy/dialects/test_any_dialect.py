@@ -8,6 +8,8 @@ billing blocks that change, a reply in several messages, results between calls.
 import base64
 import json
 from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -26,6 +28,11 @@ values = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.sampled_f
 arguments = st.dictionaries(
     st.text("abc", min_size=1, max_size=3), values | st.lists(values, max_size=2), max_size=3
 )
+
+
+@lru_cache
+def thinking(model_dir: Path) -> Rendering:
+    return Rendering.load(model_dir, enable_thinking=True)
 
 
 def call(draw: Draw, given: Any) -> str:
@@ -200,7 +207,7 @@ DIALECTS: Mapping[str, Any] = {"anthropic": Anthropic(), "responses": Responses(
 async def test_one_branch(bench: Any, model_dir: Any, name: str, data: st.DataObject) -> None:
     dialect, draw = DIALECTS[name], data.draw
     script = draw(st.lists(replies(), min_size=2, max_size=4))
-    b = await bench(script, rendering=Rendering.load(model_dir, enable_thinking=True))
+    b = await bench(script, rendering=thinking(model_dir))
     session = b.open(sampling=Sampling(max_tokens=4000))
     history = [dialect.user(draw(words))]
     for _ in script:
