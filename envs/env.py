@@ -162,10 +162,18 @@ class TaskEnv(gymnasium.Env[str, str]):
         return observation, reward, episode.submitted, truncated, info
 
     def score(self) -> Score:
-        """The score of the episode as it stands; asked twice at its end, it is graded once."""
+        """The score of the episode as it stands; asked twice at its end, it is graded once.
+
+        Raises GraderError, whatever it is that went wrong in grading.
+        """
         episode = self._running()
         if episode.score is None or not episode.over:
-            episode.score = self._score()
+            try:
+                episode.score = self._score()
+            except GraderError:
+                raise
+            except Exception as error:
+                raise GraderError(f"{type(error).__name__}: {error}") from error
         return episode.score
 
     def finish(self) -> None:

@@ -119,11 +119,14 @@ class SqlEnv(TaskEnv):
         self._known = world
 
     def solution(self) -> Sequence[str]:
-        """Submitting the gold SQL."""
-        return (_submission(self.task.data["gold_sql"]),)
+        """Submitting the gold SQL; nothing where the task has none."""
+        gold = self.task.data.get("gold_sql")
+        return (_submission(gold),) if gold is not None else ()
 
     def cheats(self) -> Mapping[str, Sequence[str]]:
         """An empty result, and the gold's result as a constant where that is short."""
+        if "gold_sql" not in self.task.data:
+            return {}
         gold = self._connection.query(self.task.data["gold_sql"])
         slots = ", ".join("NULL" for _ in gold.columns)
         found = {"empty result": (_submission(f"SELECT {slots} WHERE 0"),)}

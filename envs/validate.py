@@ -91,7 +91,10 @@ def _cheats(task: Task) -> tuple[bool, str]:
 
 
 def _start(task: Task) -> TaskEnv:
-    env = gymnasium.make(task.env).unwrapped
+    try:
+        env = gymnasium.make(task.env).unwrapped
+    except gymnasium.error.Error as error:
+        raise EnvError(f"there is no environment {task.env!r}: {error}") from error
     if not isinstance(env, TaskEnv):
         raise EnvError(f"{task.env} is a {type(env).__name__}; only a TaskEnv can be validated")
     env.reset(seed=0, options={"task": task})

@@ -1,9 +1,10 @@
 """The HTTP side of the proxy: key, body, dialect, status, and whether the reply reached its caller.
 
-The key comes as `Authorization: Bearer <key>`, as `x-api-key: <key>` or in the path, /s/<key>/v1/... What
-fails on our side is answered before any byte of a reply, with the status that makes SDKs ask again (429, 503)
-or give up (500), and is put on the session's account. Every reply says which call it is in the header
-`x-palestra-call`; one that a budget wrote has `x-palestra-stop` instead.
+The key comes as `Authorization: Bearer <key>`, as `x-api-key`, as `x-goog-api-key`, as `?key=` or in the
+path, /s/<key>/v1/...; a key in the path is the only one that counts, of several others the first that opens a
+session. What fails on our side is answered before any byte of a reply, with the status that makes SDKs ask
+again (429, 503) or give up (500 with x-should-retry: false), and is put on the session's account. Every reply
+says which call it is in the header `x-palestra-call`; one that a budget wrote has `x-palestra-stop` instead.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import hashlib
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
+from urllib.parse import parse_qs
 
 import orjson
 
@@ -33,6 +36,7 @@ from palestra.harness_proxy.errors import (
     UpgradeError,
 )
 from palestra.harness_proxy.recorder import Recorder
+from palestra.harness_proxy.roles import role_of_headers
 from palestra.harness_proxy.sessions import Session
 from palestra.trajectories.model import Failure
 
@@ -93,37 +97,59 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         key, path = _split_path(scope["path"])
+        posted = scope["method"] == "POST"
         dialect = next((d for d in DIALECTS if d.serves(path)), None)
+        counting = next((d for d in DIALECTS if d.counts(path)), None) if dialect is None else None
         try:
-            if dialect is not None and scope["method"] == "POST":
-                await self._call(dialect, key, scope, receive, send)
+            if dialect is not None and posted:
+                await self._call(dialect, key, path, scope, receive, send)
+            elif counting is not None and posted:
+                await self._count(counting, key, path, scope, receive, send)
             else:
                 await self._aside(path, scope, send)
         except RequestError as error:
-            await _refuse(send, dialect or DIALECTS[0], error)
+            await _refuse(send, dialect or counting or _dialect_near(path), error)
 
     async def _call(
-        self, dialect: Dialect, key: str | None, scope: Scope, receive: Receive, send: Send
+        self, dialect: Dialect, key: str | None, path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         headers = headers_of(scope)
-        session = self._session(key or _key_of(headers))
+        session = self._session(key, headers, scope)
         body = await read_body(receive, headers, self._max_body_bytes)
-        retried = headers.get(b"x-stainless-retry-count", b"0") != b"0"
         with self._gate.enter():
-            payload, kind, reply = await self._answer(session, dialect, body, retried)
+            payload, kind, reply = await self._answer(session, dialect, body, _target(path, scope), headers)
             if not has_left(receive):
                 await respond(send, 200, payload, {b"content-type": kind} | _marks(reply))
                 session.mark_delivered(reply.seq)
 
+    async def _count(
+        self, dialect: Dialect, key: str | None, path: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """How long a prompt would be; nothing is sampled and nothing recorded."""
+        headers = headers_of(scope)
+        self._session(key, headers, scope)
+        body = await read_body(receive, headers, self._max_body_bytes)
+        tokens = self._recorder.count(dialect, dialect.decode(_parse(body), _target(path, scope)))
+        await respond(send, 200, dialect.encode_count(tokens), {b"content-type": _JSON})
+
     async def _answer(
-        self, session: Session, dialect: Dialect, body: bytes, retried: bool
+        self,
+        session: Session,
+        dialect: Dialect,
+        body: bytes,
+        target: str,
+        headers: Mapping[bytes, bytes],
     ) -> tuple[bytes, bytes, Reply]:
         """(payload, content type, reply). What fails between two transfers is put on the session's
         account."""
         digest = hashlib.sha256(body).hexdigest()
+        retried = headers.get(b"x-stainless-retry-count", b"0") != b"0"
         try:
             self._gate.check()
-            request = dialect.decode(_parse(body))
+            request = dialect.decode(_parse(body), target)
+            role = role_of_headers(headers)
+            if role is not None:
+                request = replace(request, role=role)
             reply = await self._recorder.answer(session, dialect, request, digest, retried)
             if request.stream:
                 return dialect.stream(request, reply), _EVENTS, reply
@@ -151,13 +177,17 @@ class Endpoint:
         body = next((r for r in replies if r is not None), None)
         if body is not None:
             await respond(send, 200, body, {b"content-type": _JSON})
-        elif any(d.serves(path) for d in DIALECTS):
+        elif any(d.serves(path) or d.counts(path) for d in DIALECTS):
             raise MethodError(f"{path} takes POST, not {method}")
         else:
-            raise NotFoundError(f"nothing is served at {path}: POST to /v1/chat/completions")
+            raise NotFoundError(
+                f"nothing is served at {path}: POST to /v1/chat/completions, /v1/responses, /v1/messages or "
+                "/v1beta/models/<model>:generateContent"
+            )
 
-    def _session(self, key: str) -> Session:
-        session = self._sessions.get(key)
+    def _session(self, key: str | None, headers: Mapping[bytes, bytes], scope: Scope) -> Session:
+        keys = _keys_of(headers, scope) if key is None else [key]
+        session = next((self._sessions[k] for k in keys if k in self._sessions), None)
         if session is None:
             raise UnknownKeyError("no open session has this key: use the key and URL of an open session")
         return session
@@ -171,10 +201,22 @@ def _split_path(path: str) -> tuple[str | None, str]:
     return key, "/" + rest.rstrip("/")
 
 
-def _key_of(headers: Mapping[bytes, bytes]) -> str:
+def _target(path: str, scope: Scope) -> str:
+    return f"{path}?{scope.get('query_string', b'').decode('latin-1')}"
+
+
+def _dialect_near(path: str) -> Dialect:
+    """Whose words to use for an error at a path that nobody serves."""
+    return next((d for d in DIALECTS if path.startswith(d.prefix)), DIALECTS[0])
+
+
+def _keys_of(headers: Mapping[bytes, bytes], scope: Scope) -> Iterator[str]:
     scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-    found = token.strip() if scheme.lower() == b"bearer" else b""
-    return (found or headers.get(b"x-api-key", b"")).decode("latin-1")
+    if scheme.lower() == b"bearer":
+        yield token.strip().decode("latin-1")
+    for name in (b"x-api-key", b"x-goog-api-key"):
+        yield headers.get(name, b"").decode("latin-1")
+    yield from parse_qs(scope.get("query_string", b"").decode("latin-1")).get("key", ())
 
 
 def _parse(body: bytes) -> Any:
@@ -194,4 +236,6 @@ async def _refuse(send: Send, dialect: Dialect, error: RequestError) -> None:
     headers = {b"content-type": _JSON}
     if error.retry_after_s is not None:
         headers[b"retry-after"] = b"%g" % error.retry_after_s
-    await respond(send, error.status, dialect.error(error), headers)
+    if isinstance(error, EngineFailedError | InternalError):
+        headers[b"x-should-retry"] = b"false"
+    await respond(send, dialect.status(error), dialect.error(error), headers)

@@ -39,9 +39,13 @@ class BadRequestError(RequestError):
 
 
 class ContextLengthError(RequestError):
-    """Raised when prompt and reply do not fit the model's context window."""
+    """Raised when prompt and reply do not fit the model's context window. Sizes are in tokens."""
 
     code = "context_length_exceeded"
+
+    def __init__(self, message: str, prompt_tokens: int, limit: int) -> None:
+        super().__init__(message)
+        self.prompt_tokens, self.limit = prompt_tokens, limit
 
 
 class UnknownKeyError(RequestError):

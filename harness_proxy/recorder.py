@@ -37,10 +37,13 @@ from palestra.harness_proxy.errors import (
     RenderingError,
 )
 from palestra.harness_proxy.history import Point
-from palestra.harness_proxy.rendering import Rendering
+from palestra.harness_proxy.rendering import Prompt as RenderedPrompt
+from palestra.harness_proxy.rendering import Rendering, Tools
+from palestra.harness_proxy.replies import name_tool_calls, reply_id, stopped
+from palestra.harness_proxy.roles import role_of_words
 from palestra.harness_proxy.sessions import Session
 from palestra.trajectories.graph import Segment
-from palestra.trajectories.model import Call, Drift, IntArray, Message, Sampling, ToolCall
+from palestra.trajectories.model import Call, Drift, IntArray, Message, Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,11 @@ class Recorder:
             return replay
         return await self._lead(session, dialect, request, digest)
 
+    def count(self, dialect: Dialect, request: Request) -> int:
+        """Tokens of a prompt that is rendered in full. Raises BadRequestError."""
+        messages = [message for turn in request.turns for message in dialect.read(turn)]
+        return len(self._rendered(messages, request.tools).ids)
+
     async def _lead(self, session: Session, dialect: Dialect, request: Request, digest: str) -> Reply:
         """Answer, and let followers of the same digest share the outcome."""
         outcome = session.in_flight[digest] = asyncio.get_running_loop().create_future()
@@ -111,19 +119,22 @@ class Recorder:
         for name in request.unapplied:
             session.note(f"{name} is on record and was not applied: sampling belongs to the trainer")
         if session.calls_are_spent():
-            return _stopped(session, "max_calls", f"The budget of {session.max_calls} calls is used up.", 0)
+            return stopped(session, "max_calls", f"The budget of {session.max_calls} calls is used up.", 0)
         tools_sha256 = session.tools_sha256(request.tools)
-        point = session.history.walk(tools_sha256, request.turns, dialect.read)
+        point = session.history.walk(tools_sha256, request.turns, dialect.read, dialect.reply_id)
         work = _Work(session, dialect.name, digest, request, tools_sha256, point, started_s)
         prompt = self._prompt(work)
         limit, why = self._path_limit(session)
         if len(prompt.ids) >= limit:
-            return _stopped(session, why, f"The budget of {limit} tokens is used up.", len(prompt.ids))
+            return stopped(session, why, f"The budget of {limit} tokens is used up.", len(prompt.ids))
         return await self._sample(work, prompt, limit)
 
     def _prompt(self, work: _Work) -> _Prompt:
+        return self._bridge(work) or self._render(work)
+
+    def _rendered(self, messages: list[Message], tools: Tools) -> RenderedPrompt:
         try:
-            return self._bridge(work) or self._render(work)
+            return self._rendering.render(messages, tools)
         except RenderingError as error:
             raise BadRequestError(str(error)) from error
 
@@ -143,7 +154,7 @@ class Recorder:
         return _Prompt(prompt.ids, array, prompt.segments, "bridge", None, reply.node_id)
 
     def _render(self, work: _Work) -> _Prompt:
-        prompt = self._rendering.render(work.point.messages(), work.request.tools)
+        prompt = self._rendered(work.point.messages(), work.request.tools)
         array = np.array(prompt.ids, np.int32)
         reply, tail = work.point.since_reply()
         drift = next((p.drift for p in tail if p.drift is not None), None)
@@ -185,7 +196,7 @@ class Recorder:
                 generation = await self._engine.generate(ids, sampling, session=session.rollout_id)
         except PromptTooLongError as error:
             session.note(f"engine: {error}")
-            raise ContextLengthError(str(error)) from error
+            raise ContextLengthError(str(error), error.prompt_tokens, error.limit) from error
         except EngineUnavailableError as error:
             raise EngineBusyError(str(error), self._retry_after_s) from error
         except EngineError as error:
@@ -200,11 +211,11 @@ class Recorder:
         session, request = work.session, work.request
         sampled, logprobs = _arrays(generation)
         parsed, parse_status = self._rendering.parse(generation.token_ids, prompt.ids, request.tools)
-        message = _name_tool_calls(parsed, session.rollout_id, seq)
+        message = name_tool_calls(parsed, session.rollout_id, seq)
         node_id = session.graph.commit(
             prompt.array, prompt.segments, message, sampled, logprobs, generation.versions, prompt.after
         )
-        session.history.record(work.point, message, node_id)
+        session.history.record(work.point, message, node_id, reply_id(seq, work.digest))
         call = Call(
             seq=seq,
             dialect=work.dialect,
@@ -221,6 +232,7 @@ class Recorder:
             prompt_tokens=len(prompt.ids),
             started_s=work.started_s,
             duration_s=session.elapsed_s() - work.started_s,
+            role=request.role or role_of_words(work.point),
             retry_of=session.answered_before(work.digest),
             drift=prompt.drift,
         )
@@ -234,7 +246,7 @@ class Recorder:
         ids, logprobs = generation.token_ids, generation.logprobs
         texts = [self._rendering.decode([i]) for i in ids] if work.request.logprobs else []
         return Reply(
-            id=f"{call.seq}-{work.digest[:16]}",
+            id=reply_id(call.seq, work.digest),
             message=message,
             finish_reason=generation.finish_reason,
             prompt_tokens=len(prompt.ids),
@@ -257,21 +269,6 @@ def _arrays(generation: Generation) -> tuple[IntArray, Any]:
     return sampled, logprobs
 
 
-def _name_tool_calls(message: Message, rollout_id: str, seq: int) -> Message:
-    """Give each tool call an id that says which call it came from: call_<seq>_<index>_<unique>."""
-    if not message.tool_calls:
-        return message
-    named = (
-        ToolCall(f"call_{seq}_{i}_{_unique(rollout_id, seq, i)}", c.name, c.arguments)
-        for i, c in enumerate(message.tool_calls)
-    )
-    return replace(message, tool_calls=tuple(named))
-
-
-def _unique(rollout_id: str, seq: int, index: int) -> str:
-    return hashlib.blake2b(f"{rollout_id}/{seq}/{index}".encode(), digest_size=4).hexdigest()
-
-
 def _call_seed(seed: int, seq: int) -> int:
     digest = hashlib.blake2b(f"{seed}/{seq}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
@@ -283,12 +280,6 @@ def _token_drift(path: IntArray, prompt: IntArray) -> Drift | None:
     if len(differing):
         return Drift("tokens", int(differing[0]))
     return Drift("tokens", size) if len(path) > len(prompt) else None
-
-
-def _stopped(session: Session, why: str, text: str, prompt_tokens: int) -> Reply:
-    """An answer that no engine sampled and that is not recorded: the harness is to end."""
-    session.stop(why)
-    return Reply(f"stop-{why}", Message("assistant", text), "stop", prompt_tokens, 0, None, why)
 
 
 def _for_followers(error: BaseException) -> BaseException:

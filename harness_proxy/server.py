@@ -19,6 +19,7 @@ import secrets
 from palestra.harness_proxy.endpoint import Endpoint, Gate
 from palestra.harness_proxy.engines.base import Capability, Engine
 from palestra.harness_proxy.errors import CaptureError, ProxyStateError
+from palestra.harness_proxy.history import DroppedReasoning, History
 from palestra.harness_proxy.listener import Listener
 from palestra.harness_proxy.recorder import Recorder
 from palestra.harness_proxy.rendering import Rendering
@@ -98,11 +99,14 @@ class Proxy:
         max_calls: int | None = None,
         max_path_tokens: int | None = None,
         train_requires: CaptureLevel = "tokens",
+        dropped_reasoning: DroppedReasoning = "splice",
     ) -> Session:
         """A fresh session with an unguessable key.
 
         `max_calls` bounds sampled replies, `max_path_tokens` the prompt and reply of one call together; past
-        them the harness gets an assistant message that ends its loop. Raises CaptureError for train mode on
+        them the harness gets an assistant message that ends its loop. `dropped_reasoning` is what a history
+        means that brings a sampled reply back without its reasoning: "splice" continues the reply as it was
+        sampled, reasoning included, "fork" renders it as the harness sent it. Raises CaptureError for train mode on
         an engine whose capture level is below `train_requires`.
         """
         level = self.capability.capture_level
@@ -113,7 +117,8 @@ class Proxy:
             )
         key = secrets.token_urlsafe(32)
         urls = f"{self.base_url}/v1", f"{self.base_url}/s/{key}/v1"
-        session = Session(key, rollout_id, mode, sampling, *urls, max_calls, max_path_tokens)
+        history = History(dropped_reasoning)
+        session = Session(key, rollout_id, mode, sampling, *urls, max_calls, max_path_tokens, history=history)
         self._sessions[key] = session
         return session
 

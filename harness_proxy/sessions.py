@@ -24,6 +24,7 @@ import orjson
 from palestra.harness_proxy.dialects.base import Reply
 from palestra.harness_proxy.errors import BadRequestError, UnknownKeyError
 from palestra.harness_proxy.history import History
+from palestra.harness_proxy.roles import with_roles
 from palestra.trajectories.graph import TokenGraph
 from palestra.trajectories.model import Call, Failure, Mode, Node, Sampling
 
@@ -77,6 +78,17 @@ class Session:
     _stops: dict[str, None] = field(default_factory=dict)
     _outages: dict[str, Failure] = field(default_factory=dict)
     _failure: Failure | None = None
+
+    @property
+    def root_url(self) -> str:
+        """`base_url` without its version, for clients that write the version themselves (Anthropic,
+        Gemini)."""
+        return self.base_url.removesuffix("/v1")
+
+    @property
+    def path_root_url(self) -> str:
+        """`path_url` without its version."""
+        return self.path_url.removesuffix("/v1")
 
     # Calls.
 
@@ -187,7 +199,10 @@ class Session:
 
     def recording(self) -> Recording:
         """Everything recorded so far."""
-        calls = (replace(c, delivered=False) if c.seq in self._undelivered else c for c in self.calls)
+        calls = (
+            replace(c, delivered=False) if c.seq in self._undelivered else c
+            for c in with_roles(self.graph, self.calls)
+        )
         failure = self._failure or next(iter(self._outages.values()), None)
         return Recording(
             tuple(self.graph.nodes),

@@ -34,7 +34,10 @@ class LocalTokenizer:
             raise RenderingError(f"no {path.name} in {path.parent}: give the directory of a local model")
         self.name_or_path = str(path.parent)
         self.eos_token_id = eos_token_id
-        self._tokenizer = Tokenizer.from_file(str(path))
+        try:
+            self._tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # tokenizers raises nothing more exact
+            raise RenderingError(f"{path} is no tokenizer: {error}") from error
         self._cached_encode = lru_cache(maxsize=512)(self._encode)
         self._cached_decode = lru_cache(maxsize=4096)(self._decode)
 

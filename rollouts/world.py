@@ -32,6 +32,7 @@ class World:
         self._env, self._seed = env, seed
         self._anchor = ""
         self._turn = asyncio.Lock()
+        self._broken: RolloutError | None = None
 
     @property
     def tools(self) -> list[dict[str, Any]]:
@@ -50,13 +51,21 @@ class World:
         """Take one step, caused by the call with sequence number `call`; returns the observation.
 
         Raises RolloutError: at boundary env, at grader where the last step could not be judged, at harness
-        for a step after the end.
+        for a step after the end. A step that broke, or whose caller was cancelled in the middle of it, breaks
+        the episode: neither a later step nor the score can be had.
         """
         async with self._turn:
             with boundary("harness", "step"):
                 self._check_action(action)
-            with boundary("env", "step"):
-                step, anchor = await self._step(action, call, tool_call_id)
+            try:
+                with boundary("env", "step"):
+                    step, anchor = await self._step(action, call, tool_call_id)
+            except RolloutError as error:
+                self._broken = error
+                raise
+            except asyncio.CancelledError:
+                self._broken = RolloutError("harness", "step", "it cancelled a step that was under way")
+                raise
             self.steps.append(step)
             self._anchor, self.observation = anchor, step.observation
             self.over = self.over or step.terminated or step.truncated
@@ -73,14 +82,23 @@ class World:
         self.over = True
 
     async def score(self) -> Score:
-        """Judge the episode. Raises RolloutError at boundary grader, also for a score that is not valid."""
-        with boundary("grader", "score"):
-            score = _storable(await self._env.run(TaskEnv.score))
+        """Judge the episode, after a step that is under way.
+
+        Raises RolloutError at boundary grader, also for a score that is not valid; what broke the episode where
+        something did, whether or not the harness got to see it.
+        """
+        async with self._turn:
+            if self._broken is not None:
+                raise self._broken
+            with boundary("grader", "score"):
+                score = _storable(await self._env.run(TaskEnv.score))
         if not score.valid:
             raise RolloutError("grader", "score", score.evidence)
         return score
 
     def _check_action(self, action: str) -> None:
+        if self._broken is not None:
+            raise self._broken
         if self.over:
             raise RolloutError("harness", "step", "it acted after the end of the episode")
         _text(action)

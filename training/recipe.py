@@ -50,11 +50,11 @@ async def training(recipe: Recipe, store: Store | None = None) -> AsyncIterator[
     `store`: one that is open for writing already; by default run_dir/store.
     """
     tasks = load_tasks(recipe.tasks, recipe.split)
-    policy = Policy.load(recipe.model)
+    policy, rendering = Policy.load(recipe.model), Rendering.load(recipe.model)
     opened = store if store is not None else Store.open(recipe.run_dir / "store", write=True)
     try:
         engine = await child_engine(recipe.model, deterministic=recipe.deterministic)
-        async with local(engine, Rendering.load(recipe.model), store=opened) as stack:
+        async with local(engine, rendering, store=opened) as stack:
             sampler = UniformSampler(tasks, recipe.train.seed)
             tokenizer = recipe.model / "tokenizer.json"
             trainer = Trainer(

@@ -28,6 +28,8 @@ class WarmStart:
     cooldown: float = 0.3
     """Share of the steps."""
     seed: int = 0
+    threads: int = 1
+    """Torch threads. For a model this small a second one gains little, and much is lost where cores are busy."""
 
 
 def warm_start(
@@ -43,6 +45,7 @@ def warm_start(
     """
     if not demonstrations:
         raise ValueError("no demonstrations to start from")
+    torch.set_num_threads(config.threads)
     optimizer = MuonAdamW(policy.model, matrix_lr=config.matrix_lr, other_lr=config.other_lr)
     rng = random.Random(config.seed)
     loss = float("nan")

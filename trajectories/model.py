@@ -100,7 +100,7 @@ class Drift:
     """Where a history stopped matching what was recorded, so that the graph forked."""
 
     kind: str
-    """system, tools, message or tokens."""
+    """system, tools, message, reasoning or tokens."""
     position: int
     """Index of the first message (or token, for kind tokens) that differs."""
 

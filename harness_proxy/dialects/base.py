@@ -3,6 +3,9 @@
 The path of a request decides its dialect. A dialect is stateless and knows no sessions, tokens or engines.
 Its history is read item by item (`turns`, then `read` for each), so that a history that was read before is
 not read again.
+
+A *reply id* is what a dialect can hide in a field that callers send back word for word (a signature, an
+encrypted_content): it tells which of several equal replies a history goes on from.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from palestra.harness_proxy.errors import RequestError
-from palestra.trajectories.model import FinishReason, Message
+from palestra.trajectories.model import FinishReason, Message, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,10 @@ class Request:
     stream: bool = False
     logprobs: bool = False
     token_ids: bool = False
+    target: str = ""
+    """Path and query of the URL, for dialects that write parameters there."""
+    role: Role | None = None
+    """The part in the session that the body claims; None where it says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +63,15 @@ class Dialect(Protocol):
     """One API."""
 
     name: str
+    prefix: str
+    """Of the paths whose errors are written in this dialect though nothing is served there."""
 
     def serves(self, path: str) -> bool:
         """Whether a POST to `path` is a model call in this dialect."""
+        ...
+
+    def counts(self, path: str) -> bool:
+        """Whether a POST to `path` asks for the number of tokens of a prompt."""
         ...
 
     def side_reply(self, method: str, path: str, model_name: str) -> bytes | None:
@@ -66,12 +79,16 @@ class Dialect(Protocol):
         one."""
         ...
 
-    def decode(self, body: Any) -> Request:
-        """Read a JSON body. Raises BadRequestError."""
+    def decode(self, body: Any, target: str = "") -> Request:
+        """Read a JSON body that came to `target` (path and query). Raises BadRequestError."""
         ...
 
     def read(self, turn: Any) -> Sequence[Message]:
         """Canonical messages of one item of the history. Raises BadRequestError."""
+        ...
+
+    def reply_id(self, turn: Any) -> str | None:
+        """`Reply.id` that an item of the history carries, where the dialect has a place for it."""
         ...
 
     def encode(self, request: Request, reply: Reply) -> bytes:
@@ -82,6 +99,14 @@ class Dialect(Protocol):
         """The whole reply as server-sent events."""
         ...
 
+    def encode_count(self, tokens: int) -> bytes:
+        """The JSON answer to a request that `counts`."""
+        ...
+
+    def status(self, error: RequestError) -> int:
+        """The HTTP status under which this API's clients do what `error` means."""
+        ...
+
     def error(self, error: RequestError) -> bytes:
-        """The JSON body of an error; the status is the error's."""
+        """The JSON body of an error."""
         ...

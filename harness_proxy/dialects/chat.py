@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from palestra.harness_proxy.dialects.base import Reply, Request
+from palestra.harness_proxy.dialects.shared import models, openai_error
 from palestra.harness_proxy.errors import BadRequestError, RequestError
 from palestra.trajectories.model import Message, ToolCall
 
@@ -49,21 +50,22 @@ class ChatDialect:
     """See the module. Stateless."""
 
     name = "chat"
+    prefix = "/v1/chat"
 
     def serves(self, path: str) -> bool:
         return path == CALL_PATH
+
+    def counts(self, path: str) -> bool:
+        return False
 
     def side_reply(self, method: str, path: str, model_name: str) -> bytes | None:
         if method not in ("GET", "HEAD"):
             return None
         if path in ("/", "/v1"):
             return b'{"status":"ok"}'
-        if path != "/v1/models":
-            return None
-        model = {"id": model_name, "object": "model", "created": 0, "owned_by": "palestra"}
-        return orjson.dumps({"object": "list", "data": [model]})
+        return models(path, model_name)
 
-    def decode(self, body: Any) -> Request:
+    def decode(self, body: Any, target: str = "") -> Request:
         if not isinstance(body, dict):
             raise BadRequestError(f"the body must be a JSON object, got {type(body).__name__}")
         turns = body.get("messages")
@@ -105,6 +107,9 @@ class ChatDialect:
         )
         return (message,)
 
+    def reply_id(self, turn: Any) -> str | None:
+        return None
+
     def encode(self, request: Request, reply: Reply) -> bytes:
         choice: dict[str, Any] = {"index": 0, "message": _message(reply.message)}
         choice |= {"finish_reason": _finish(reply)} | _token_fields(request, reply)
@@ -127,9 +132,14 @@ class ChatDialect:
             chunks.append(envelope | {"choices": [], "usage": _usage(reply)})
         return b"".join(b"data: %b\n\n" % orjson.dumps(c) for c in chunks) + b"data: [DONE]\n\n"
 
+    def encode_count(self, tokens: int) -> bytes:
+        return orjson.dumps({"prompt_tokens": tokens})
+
+    def status(self, error: RequestError) -> int:
+        return error.status
+
     def error(self, error: RequestError) -> bytes:
-        body = {"message": str(error), "type": error.kind, "param": None, "code": error.code}
-        return orjson.dumps({"error": body})
+        return openai_error(error)
 
 
 def _tools(tools: Any) -> tuple[Mapping[str, Any], ...]:

@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Protocol
 
 import orjson
-import uvicorn
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from palestra.harness_proxy.engines.base import (
@@ -102,19 +101,6 @@ def completions_app(engine: Engine, codec: TextCodec | None = None) -> App:
         await _send_json(send, status, body)
 
     return app
-
-
-async def serve(engine: Engine, host: str, port: int, codec: TextCodec | None = None) -> None:
-    """Serve `engine` until interrupted."""
-    config = uvicorn.Config(
-        completions_app(engine, codec),
-        host=host,
-        port=port,
-        lifespan="off",
-        log_level="warning",
-        access_log=False,
-    )
-    await uvicorn.Server(config).serve()
 
 
 class _HungUp(Exception):

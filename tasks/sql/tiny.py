@@ -58,8 +58,11 @@ def tables(seed: int) -> tuple[Table, Table]:
     """The table that questions are about in database `seed`, and its logbook."""
     rng = random.Random(seed)
     names = rng.choice(words.TABLES), rng.choice(words.LOGBOOKS)
-    columns = [rng.sample(pool, 2) for pool in (words.LABELS, words.CATEGORIES, words.NUMBERS)]
-    subject, logbook = (Table(names[i], *[c[i] for c in columns], tuple(_rows(rng))) for i in range(2))
+    pools = (words.LABELS, words.CATEGORIES, words.NUMBERS)
+    labels, categories, numbers = (rng.sample(pool, 2) for pool in pools)
+    subject, logbook = (
+        Table(names[i], labels[i], categories[i], numbers[i], tuple(_rows(rng))) for i in range(2)
+    )
     return subject, logbook
 
 

@@ -27,7 +27,7 @@ from palestra.training.trainer import StepResult, TrainConfig
 from palestra.trajectories.model import Score, Trajectory
 from palestra.trajectories.store import Store
 
-STEPS = 8
+STEPS = 20
 ENV_ID = "palestra-testing/ResumeParity-v0"
 
 
@@ -82,7 +82,7 @@ async def _train(model: Path, run_dir: Path) -> None:
         group_size=3,
         max_reply_tokens=6,
         max_logprob_gap=1e-4,
-        threads=2,
+        threads=1,
         seed=7,
     )
     recipe = Recipe(model=model, tasks="resume_run:tasks", run_dir=run_dir, deterministic=True, train=config)
@@ -121,7 +121,7 @@ def _kill_later(pid: int, run_dir: Path, rng: random.Random, from_ready: bool) -
         if os.waitpid(pid, os.WNOHANG)[0]:
             raise SystemExit("a restarted run failed")
         time.sleep(0.005)
-    time.sleep(rng.uniform(0.0, 0.4 if from_ready else 2.0))
+    time.sleep(rng.uniform(0.0, 0.5 if from_ready else 2.0))
     os.kill(pid, signal.SIGKILL)
     return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
 

@@ -144,3 +144,66 @@ async def bench(rendering: Rendering) -> AsyncIterator[Callable[..., Awaitable[B
     yield make
     for proxy in proxies:
         await proxy.aclose()
+
+
+@dataclass
+class Stand:
+    """A proxy on a socket with a scripted engine."""
+
+    proxy: Proxy
+    engine: ScriptedEngine
+
+    def open(self, **options: Any) -> Session:
+        chosen: dict[str, Any] = {"mode": "train", "sampling": Sampling(max_tokens=512)} | options
+        return self.proxy.open("r", **chosen)
+
+    def close(self, session: Session) -> Recording:
+        """Close, and check that the recording is what the engine was given and gave."""
+        recording = self.proxy.close(session)
+        check_faithful(recording, self.engine, session.rollout_id)
+        return recording
+
+    def close_unbroken(self, session: Session) -> Recording:
+        """Close, and check besides that all calls are one branch without a drift, and trained."""
+        recording = self.close(session)
+        calls = recording.calls
+        assert [c.drift for c in calls] == [None] * len(calls)
+        assert [c.prompt_mode for c in calls] == ["render"] + ["bridge"] * (len(calls) - 1)
+        assert list(TokenGraph(recording.nodes).leaves()) == [calls[-1].node_id]
+        assert all(c.delivered and c.role == "agent" for c in calls)
+        assert recording.failure is None
+        return recording
+
+
+@pytest.fixture
+async def stand(model_dir: Any) -> AsyncIterator[Callable[..., Awaitable[Stand]]]:
+    """Makes a Stand of a script; the model thinks."""
+    thinking = Rendering.load(model_dir, enable_thinking=True)
+    proxies: list[Proxy] = []
+
+    async def make(script: Script, **engine: Any) -> Stand:
+        scripted = ScriptedEngine(thinking, script, **engine)
+        proxy = Proxy(scripted, thinking, retry_after_s=0.01)
+        await proxy.start()
+        proxies.append(proxy)
+        return Stand(proxy, scripted)
+
+    yield make
+    for proxy in proxies:
+        await proxy.aclose()
+
+
+def _tool_call(arguments: str) -> str:
+    return f'<tool_call>\n{{"name": "shell", "arguments": {arguments}}}\n</tool_call>'
+
+
+@pytest.fixture
+def session_script() -> list[str]:
+    """Thinking, text and an oddly spelled call; two parallel calls; the end."""
+    odd = _tool_call('{"b":  "\\u00e9\\/", "command": "ls", "n": 10000.0}')
+    two = "\n".join(_tool_call(f'{{"command": "cat {name}"}}') for name in "ab")
+    return [
+        f"<think>\nFirst  look.\n</think>\n\nLet me look.  \n{odd}",
+        f"<think>\nBoth.\n</think>\n\n{two}",
+        "<think>\nEnough.\n</think>\n\nThere are 42.",
+    ]

@@ -148,3 +148,79 @@ def test_a_change_in_the_middle_rereads_from_there() -> None:
     walk(history, *messages)
     walk(history, *messages[:7], USER, *messages[8:], reads=reads)
     assert len(reads) == 3
+
+
+def test_a_reply_in_pieces_is_one_reply() -> None:
+    history = History()
+    reply = said("Look here.", ("f", "{}"), ("g", "{}"))
+    history.record(walk(history, USER), reply, 1)
+    calls = [Message("assistant", "", None, (c,)) for c in reply.tool_calls]
+    pieces = [Message("assistant", "Look "), Message("assistant", "here."), *calls]
+    assert walk(history, USER, *pieces).node_id == 1
+    found, tail = walk(history, USER, *pieces, USER).since_reply()
+    assert found is not None and found.node_id == 1 and len(tail) == 1
+
+
+def test_half_of_a_reply_in_pieces_is_not_the_reply() -> None:
+    history = History()
+    reply = said("Look here.", ("f", "{}"), ("g", "{}"))
+    history.record(walk(history, USER), reply, 1)
+    pieces = [Message("assistant", "Look here."), Message("assistant", "", None, reply.tool_calls)]
+    assert walk(history, USER, *pieces, USER).since_reply()[0] is not None
+    assert walk(history, USER, pieces[0], USER).since_reply()[0] is None
+
+
+def test_a_message_put_in_before_a_reply_is_not_forgotten() -> None:
+    history = History()
+    reply = said("Look.", ("f", "{}"))
+    history.record(walk(history, USER), reply, 1)
+    assert walk(history, USER, Message("assistant", "A note."), reply).node_id is None
+
+
+def test_two_replies_in_a_row_are_two() -> None:
+    history = History()
+    first, second = said("One."), said("Two.")
+    history.record(walk(history, USER), first, 1)
+    history.record(walk(history, USER, first), second, 2)
+    assert walk(history, USER, first, second).node_id == 2
+
+
+def test_a_reply_id_tells_twins_apart() -> None:
+    history = History()
+    for node_id in (1, 2):
+        history.record(walk(history, USER), said("Same."), node_id, f"reply-{node_id}")
+
+    def carried(turn: Message) -> str | None:
+        return "reply-1" if turn.role == "assistant" else None
+
+    turns = [USER, said("Same. ")]
+    assert history.walk(None, turns, lambda turn: [turn], carried).node_id == 1
+    assert history.walk(None, [USER, said("Other.")], lambda turn: [turn], carried).node_id is None
+
+
+def test_a_conversation_whose_end_is_rewritten_each_time_does_not_push_out_another() -> None:
+    history = History()
+    reads: list[Any] = []
+    other = [Message("user", str(i)) for i in range(20)]
+    walk(history, *other)
+    for turn in range(10):
+        walk(history, USER, *[Message("user", "x")] * turn, Message("user", f"x {' ' * turn}"))
+    walk(history, *other, reads=reads)
+    assert reads == []
+
+
+def test_dropped_reasoning_is_spliced_or_forks() -> None:
+    for policy, node_id, drift in (("splice", 1, None), ("fork", None, Drift("reasoning", 1))):
+        history = History(policy)  # type: ignore[arg-type]
+        history.record(walk(history, USER), said("Hi.", reasoning="Hm."), 1)
+        point = walk(history, USER, said("Hi."))
+        assert (point.node_id, point.drift) == (node_id, drift)
+        assert walk(history, USER, said("Hi.", reasoning="Hm.")).node_id == 1
+
+
+def test_many_assistant_messages_in_a_row_are_read_once_each() -> None:
+    history = History()
+    history.record(walk(history, USER), said("Never sent back."), 1)
+    reads: list[Any] = []
+    walk(history, USER, *[Message("assistant", "x")] * 5000, reads=reads)
+    assert len(reads) == 5000

@@ -45,6 +45,12 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_client, "LONGEST_TOLD_S", 0.0)
 
 
+@pytest.fixture(params=["own thread", "crew"])
+def either_host(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worlds live in threads of their own, and then in one of many."""
+    monkeypatch.setattr(Puppet, "any_thread", request.param == "crew")
+
+
 async def play_among_siblings(stack: Local, bad: Task, spec: RunSpec = SPEC) -> Trajectory:
     """The rollout of `bad`, after checking that those around it came to no harm."""
     jobs = [Job(GOOD, "good", 0), Job(bad, "bad"), Job(GOOD, "good", 1), Job(GOOD, "good", 2)]
@@ -79,6 +85,7 @@ class Acting:
 
 
 class TestEnvironment:
+    @pytest.mark.usefixtures("either_host")
     @pytest.mark.parametrize(
         ("fault", "where", "says"),
         [
@@ -201,6 +208,34 @@ class TestHarness:
         assert failed(got) == Failure("harness", "step", "it acted after the end of the episode")
         assert len(got.steps) == 1
 
+    async def test_a_broken_world_that_the_harness_hides(self, stage: Stage) -> None:
+        async def play(world: World, endpoint: Endpoint) -> None:
+            for _ in range(3):
+                with contextlib.suppress(Exception):
+                    await world.act('{"name": "submit", "arguments": {}}')
+
+        got = await play_among_siblings(await stage(harness=Acting(play)), puppet_task("bad", fault="step"))
+        assert failed(got).boundary == "env"
+        assert not got.steps
+
+    @pytest.mark.usefixtures("either_host")
+    async def test_a_step_that_the_harness_cancels(self, stage: Stage, puppets: list[Puppet]) -> None:
+        """The world took an action that is not on record: nothing that follows is a measurement."""
+
+        async def play(world: World, endpoint: Endpoint) -> None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(world.act("too slow"), 0.02)
+            with contextlib.suppress(RolloutError):
+                await world.act('{"name": "submit", "arguments": {}}')
+
+        bad = puppet_task("bad", step_s=0.15)
+        got = await play_among_siblings(await stage(harness=Acting(play)), bad)
+        assert failed(got) == Failure("harness", "step", "it cancelled a step that was under way")
+        assert not got.steps
+        while not (closed := [p for p in puppets if p.closed]):
+            await asyncio.sleep(0.005)
+        assert [p.resets for p in closed] == [1]
+
     async def test_an_action_that_cannot_be_recorded(self, stage: Stage, store: Store) -> None:
         async def play(world: World, endpoint: Endpoint) -> None:
             await world.act("\ud800")
@@ -219,6 +254,7 @@ class TestHarness:
         for before, after in zip(got.steps, got.steps[1:], strict=False):
             assert after.anchor == (before.anchor + "\n" + before.action).strip()
 
+    @pytest.mark.usefixtures("either_host")
     async def test_a_harness_that_goes_on_after_it_returned(self, stage: Stage) -> None:
         """The step it left running ends before the grading, and no other is begun, here or in the next episode."""
         left: list[asyncio.Task[str]] = []
@@ -238,6 +274,7 @@ class TestHarness:
         assert [len(t.steps) for t in got[1:]] == [1, 1]
 
 
+@pytest.mark.usefixtures("either_host")
 class TestBudget:
     async def test_a_spent_wall_clock_is_no_measurement(self, stage: Stage) -> None:
         async def play(world: World, endpoint: Endpoint) -> None:
@@ -377,6 +414,7 @@ class TestProvider:
 
 
 class TestStopping:
+    @pytest.mark.usefixtures("either_host")
     async def test_a_cancelled_run_leaves_nothing_half_done(
         self, stage: Stage, store: Store, puppets: list[Puppet]
     ) -> None:
@@ -487,8 +525,8 @@ class TestBoundary:
 
 
 async def _closed(puppet: Puppet) -> None:
-    """Wait until the world is closed, in its own thread and once."""
+    """Wait until the world is closed, once, and in its own thread where it has one."""
     while not puppet.closed:
         await asyncio.sleep(0.005)
     assert puppet.closed == 1
-    assert len(puppet.threads) == 1
+    assert len(puppet.threads) == 1 or puppet.any_thread

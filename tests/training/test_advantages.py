@@ -215,7 +215,7 @@ class TestProperties:
         self, name: str, table: StepTable, scale: float
     ) -> None:
         scaled = replace(table, reward=table.reward * scale)
-        assert estimators[name](scaled) == pytest.approx(estimators[name](table), abs=1e-4)
+        assert estimators[name](scaled, eps=0.0) == pytest.approx(estimators[name](table, eps=0.0), abs=1e-4)
         plain = estimators[name](table, norm="none")
         assert estimators[name](scaled, norm="none") == pytest.approx(plain * scale, abs=1e-5)
 
@@ -246,6 +246,24 @@ class TestProperties:
         kept = np.flatnonzero(table.valid)
         if len(kept):
             assert estimators[name](taken(table, kept)) == pytest.approx(got[kept], abs=1e-5)
+
+    @given(table=tables(), copies=st.integers(1, 3))
+    def test_more_branches_of_a_rollout_change_nothing(
+        self, name: str, table: StepTable, copies: int
+    ) -> None:
+        """Further decisions without a reward, as forks and sub-agents leave them, move no statistic."""
+        first = np.unique(table.rollout, return_index=True)[1][:2]
+        index = np.concatenate([np.arange(len(table)), np.repeat(first, copies)])
+        added = np.arange(len(index)) >= len(table)
+        grown = taken(table, index)
+        grown = replace(
+            grown,
+            turn=np.where(added, 10 + np.arange(len(index)), grown.turn).astype(np.int32),
+            reward=np.where(added, 0.0, grown.reward),
+            anchor=np.where(added, -1, grown.anchor).astype(np.int32),
+        )
+        got = estimators[name](grown)
+        assert got[~added] == pytest.approx(estimators[name](table), abs=1e-5)
 
     @given(table=tables())
     def test_groups_sum_to_nothing(self, name: str, table: StepTable) -> None:

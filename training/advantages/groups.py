@@ -64,15 +64,16 @@ def normalised(
     """(x - mean of its group) / (std of its group + eps), or only centred for norm "none"; shape of `values`.
 
     Statistics are over valid entries alone, with the unbiased (n-1) deviation; `weights` counts entries more than
-    once. Entries that are invalid, alone in their group, or in a group of equal values (to 1e-9 of their size) get
-    exactly 0; with `lone_raw` one that is alone keeps its value (divided by 1 + eps for norm "std").
+    once. Entries that are invalid, alone in their group, or in a group of equal values (to 1e-9, or 1e-9 of their
+    size) get exactly 0; with `lone_raw` one that is alone keeps its value (divided by 1 + eps for norm "std").
     """
     if norm not in ("std", "none"):
         raise ValueError(f"norm is 'std' or 'none', got {norm!r}")
     weights = valid.astype(np.float64) if weights is None else weights * valid
     stats = group_stats(values, group, weights, unbiased=unbiased)
-    scale = stats.std[group] + eps if norm == "std" else np.ones(len(values))
-    result = np.where(stats.informative[group] & valid, (values - stats.mean[group]) / scale, 0.0)
+    divisor = np.where(stats.informative, stats.std + eps, 1.0) if norm == "std" else np.ones(len(stats.std))
+    told = stats.informative[group] & valid
+    result = np.where(told, (values - stats.mean[group]) / divisor[group], 0.0)
     if lone_raw:
         alone = valid & (stats.count[group] <= 1 + EQUAL)
         result = np.where(alone, values / (1.0 + eps if norm == "std" else 1.0), result)

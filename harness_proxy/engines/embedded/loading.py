@@ -26,10 +26,14 @@ def load_weights(model_dir: Path) -> dict[str, Tensor]:
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
-    """Every tensor of one safetensors file."""
+    """Every tensor of one safetensors file. Raises ValueError for a damaged one."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    weights: dict[str, Tensor] = load_file(file)
+    try:
+        weights: dict[str, Tensor] = load_file(file)
+    except SafetensorError as error:
+        raise ValueError(f"{file} cannot be read: {error}") from error
     return weights
 
 

@@ -17,13 +17,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from palestra.harness_proxy.engines.base import Capability, EngineUnavailableError, Generation
+from palestra.harness_proxy.engines.embedded.channel import Channel
 from palestra.harness_proxy.engines.embedded.loading import write_weights
 from palestra.harness_proxy.engines.embedded.qwen3 import Qwen3Config
 from palestra.trajectories.model import Sampling
@@ -34,12 +34,12 @@ _WORKER = "palestra.harness_proxy.engines.embedded.worker"
 class ProcessEngine:
     """A `TorchEngine` over there. Implements `Engine`; made by `start` or `load`, for one event loop."""
 
-    def __init__(self, connection: Connection, process: subprocess.Popen[bytes], version: int) -> None:
-        self._connection, self._process, self._version = connection, process, version
+    def __init__(self, channel: Channel, process: subprocess.Popen[bytes], version: int) -> None:
+        self._channel, self._process, self._version = channel, process, version
         self._numbers = itertools.count()
         self._pending: dict[int, asyncio.Future[Any]] = {}
         self._lost: str | None = None
-        asyncio.get_running_loop().add_reader(connection.fileno(), self._receive)
+        self._receiving = asyncio.create_task(self._receive(), name="palestra-engine-replies")
 
     @classmethod
     async def start(
@@ -62,7 +62,7 @@ class ProcessEngine:
         with theirs:
             command = [sys.executable, "-m", _WORKER, str(theirs.fileno())]
             process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
-        engine = cls(Connection(ours.detach()), process, version)
+        engine = cls(await Channel.open(ours), process, version)
         try:
             await engine._call(method, *arguments)
         except BaseException:
@@ -109,6 +109,7 @@ class ProcessEngine:
 
     async def aclose(self) -> None:
         """End the process; requests in flight end with EngineUnavailableError."""
+        self._receiving.cancel()
         self._lose("the engine was closed")
         await asyncio.to_thread(self._process.wait)
 
@@ -127,18 +128,14 @@ class ProcessEngine:
             self._pending.pop(number, None)
 
     def _send(self, message: tuple[int, str, tuple[object, ...]]) -> None:
-        if self._lost is not None:
-            return
-        try:
-            self._connection.send(message)
-        except OSError:
-            self._lose_process()
+        if self._lost is None:
+            self._channel.send(message)
 
-    def _receive(self) -> None:
-        """Take the replies that have come."""
+    async def _receive(self) -> None:
+        """Take replies for as long as they come."""
         try:
-            while self._lost is None and self._connection.poll():
-                number, ok, value = self._connection.recv()
+            while True:
+                number, ok, value = await self._channel.receive()
                 future = self._pending.get(number)
                 if future is None or future.done():
                     continue
@@ -160,8 +157,7 @@ class ProcessEngine:
         if self._lost is not None:
             return
         self._lost = why
-        asyncio.get_running_loop().remove_reader(self._connection.fileno())
-        self._connection.close()
+        self._channel.close()
         for future in self._pending.values():
             if not future.done():
                 future.set_exception(EngineUnavailableError(why))

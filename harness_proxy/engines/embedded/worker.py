@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import sys
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from palestra.harness_proxy.engines.base import EngineError
+from palestra.harness_proxy.engines.embedded.channel import Channel
 from palestra.harness_proxy.engines.embedded.engine import TorchEngine
 from palestra.harness_proxy.engines.embedded.loading import read_weights
 from palestra.harness_proxy.engines.embedded.qwen3 import Qwen3Config
@@ -25,27 +26,25 @@ Message = tuple[int, str, tuple[Any, ...]]
 class Worker:
     """Answers one connection."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
         self._engine: TorchEngine | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._gone = asyncio.Event()
 
     async def run(self) -> None:
         """Serve until the other side closes the connection."""
         async with asyncio.TaskGroup() as self._group:  # an unexpected error in a task ends the process
-            asyncio.get_running_loop().add_reader(self._connection.fileno(), self._receive)
-            await self._gone.wait()
+            await self._receive()
             if self._engine is not None:
                 await self._engine.aclose()
 
-    def _receive(self) -> None:
+    async def _receive(self) -> None:
+        """Take messages until there is nobody to send them."""
         try:
-            while self._connection.poll():
-                self._accept(self._connection.recv())
+            while True:
+                self._accept(await self._channel.receive())
         except (EOFError, OSError):
-            asyncio.get_running_loop().remove_reader(self._connection.fileno())
-            self._gone.set()
+            self._channel.close()
 
     def _accept(self, message: Message) -> None:
         number, method, arguments = message
@@ -62,10 +61,7 @@ class Worker:
             answer = (number, False, error)
         finally:
             del self._tasks[number]
-        try:
-            self._connection.send(answer)
-        except OSError:
-            self._gone.set()
+        self._channel.send(answer)
 
     async def start(self, config: Qwen3Config, file: Path, options: dict[str, Any]) -> None:
         self._engine = TorchEngine(config, read_weights(file), **options)
@@ -99,7 +95,7 @@ class Worker:
 
 
 async def _main(descriptor: int) -> None:
-    await Worker(Connection(descriptor)).run()
+    await Worker(await Channel.open(socket.socket(fileno=descriptor))).run()
 
 
 if __name__ == "__main__":

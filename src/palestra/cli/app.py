@@ -1,63 +1,107 @@
-"""`palestra`: the commands, and the one place in which a user's mistake becomes one line instead of a traceback."""
+"""`palestra`: the commands, and the one place in which an expected error becomes a line instead of a traceback.
+
+Exit status: 0 it went well, 1 it ran and found problems, 2 it could not be done as asked, 130 interrupted. An
+unexpected exception is a bug and keeps its traceback.
+"""
 
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
+from palestra import __version__
 from palestra.cli import demo, engine, evaluate, proxy, rollout, show, tasks, train
+
+TRAIN_EXTRA = ("torch", "transformers", "safetensors")
+"""Modules of the extra [train]."""
 
 app = typer.Typer(
     name="palestra",
-    help="A gym in which language-model agents learn by acting.\n\nFirst try: palestra demo",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 app.command("demo")(demo.demo)
 app.add_typer(tasks.app, name="tasks")
 app.command("rollout")(rollout.rollout)
-app.command("train")(train.train)
 app.add_typer(evaluate.app, name="eval")
+app.command("train")(train.train)
 app.command("show")(show.show)
 app.command("proxy")(proxy.proxy)
 app.add_typer(engine.app, name="engine")
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"palestra {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _palestra(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """A gym in which language-model agents learn by acting.
+
+    \b
+    First try:
+      palestra demo                 a policy learns to query databases, in minutes, on two CPU cores
+      palestra show runs/demo       what it did, token by token
+      palestra tasks list           what else there is to solve
+    """
+
+
 def main() -> None:
-    """Run the command line. Mistakes of the user exit with status 2, an interrupt with 130."""
+    """Run the command line."""
     try:
         app()
-    except KeyboardInterrupt:
-        print("interrupted; run the same command again to continue", file=sys.stderr)
-        sys.exit(130)
-    except Exception as error:
-        if not isinstance(error, _mistakes()):
+    except SystemExit as ended:
+        if ended.code == 130:
+            print("interrupted; what was committed stays, the same command continues", file=sys.stderr)
+        raise
+    except ImportError as error:
+        if (missing := _missing_extra(error)) is None:
             raise
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        _fail(f"{missing} is not installed: pip install 'palestra[train]'", 2)
+    except Exception as error:
+        if (status := _status(error)) is None:
+            raise
+        _fail(str(error), status)
 
 
-def _mistakes() -> tuple[type[Exception], ...]:
-    """Errors that say what the user can do; everything else is a bug and keeps its traceback."""
+def _fail(message: str, status: int) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(status)
+
+
+def _missing_extra(error: BaseException | None) -> str | None:
+    """The module of [train] that could not be imported, if that is what happened."""
+    while error is not None:
+        if isinstance(error, ImportError) and (error.name or "").partition(".")[0] in TRAIN_EXTRA:
+            return error.name
+        error = error.__cause__
+    return None
+
+
+def _status(error: Exception) -> int | None:
+    """The exit status of an error that says what the user can do; None for a bug."""
     from palestra.cli.errors import UsageError
     from palestra.envs.errors import EnvError
     from palestra.evaluation.errors import EvaluationError
     from palestra.harness_proxy.engines.base import EngineError
     from palestra.harness_proxy.errors import ProxyError
+    from palestra.rollouts.errors import ResumeError
     from palestra.tasks.errors import TaskError
-    from palestra.training.errors import TrainingError
+    from palestra.training.errors import AllFailedError, DivergedError, TrainingError, UnfaithfulError
     from palestra.trajectories.errors import TrajectoryError
 
-    return (
-        UsageError,
-        EnvError,
-        EvaluationError,
-        EngineError,
-        ProxyError,
-        TaskError,
-        TrainingError,
-        TrajectoryError,
-    )
+    if isinstance(error, AllFailedError | DivergedError | UnfaithfulError):
+        return 1
+    expected = UsageError, EnvError, EvaluationError, EngineError, ProxyError, ResumeError, TaskError
+    return 2 if isinstance(error, (*expected, TrainingError, TrajectoryError)) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -25,10 +24,11 @@ def demo(
     A short warm start on careless demonstrations, then reinforcement learning on its own rollouts through the
     proxy; held-out databases before and after. Interrupt it at any time and run it again to continue.
 
+    \b
     Example: palestra demo
              palestra demo --fresh --seed 1 --run-dir runs/demo-1
     """
-    from palestra.cli.demo_run import Demo, DemoConfig
+    from palestra.cli.demo_run import Demo, DemoConfig, forget
     from palestra.cli.errors import UsageError
     from palestra.rollouts.loop import run
     from palestra.training.advantages import estimators
@@ -37,7 +37,5 @@ def demo(
         raise UsageError(f"there is no estimator {estimator!r}; there are {', '.join(estimators)}")
     config = DemoConfig.make(seed=seed, estimator=estimator, steps=steps, deterministic=deterministic)
     if fresh:
-        shutil.rmtree(run_dir, ignore_errors=True)
-    console = Console()
-    running = Demo(run_dir, config, console)
-    run(running.run())
+        forget(run_dir)
+    run(Demo(run_dir, config, Console()).run())

@@ -169,13 +169,16 @@ class Demo:
         )
         async with training(recipe, store) as trainer:
 
+            async def look(step: int) -> None:
+                await trainer.runner.run(group_jobs(self._dev, 1), self._eval_spec(f"dev-{step:03d}"))
+
             async def on_step(result: StepResult) -> None:
                 self.console.print(step_line(result, recipe.train.steps), highlight=False, soft_wrap=True)
                 if result.step % self.config.dev_every == 0:
-                    await trainer.runner.run(
-                        group_jobs(self._dev, 1), self._eval_spec(f"dev-{result.step:03d}")
-                    )
+                    await look(result.step)
 
+            if trainer.step == 0:
+                await look(0)
             await trainer.train(on_step)
             return trainer.checkpoint
 
@@ -243,3 +246,11 @@ def _cpu_s() -> float:
     """CPU seconds of this process and of its finished children."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(u.ru_utime + u.ru_stime for u in usages)
+
+
+def forget(run_dir: Path) -> None:
+    """Remove what a demo left in `run_dir`, and nothing else."""
+    for name in ("bytes", "model", "warm", "store", "checkpoints"):
+        shutil.rmtree(run_dir / name, ignore_errors=True)
+    for name in ("config.json", "costs.json", "summary.json", "report.html"):
+        (run_dir / name).unlink(missing_ok=True)

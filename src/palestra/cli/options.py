@@ -1,9 +1,12 @@
-"""Options that several commands share."""
+"""Options that several commands share, and what they become: a checked model directory, an engine, a store."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import urlsplit
 
 import typer
 
@@ -11,37 +14,114 @@ from palestra.cli.errors import UsageError
 
 if TYPE_CHECKING:
     from palestra.harness_proxy.engines.base import Engine
+    from palestra.trajectories.store import Store
 
+# `tasks.task` and `trajectories.model` have the same names; importing those would slow down every --help.
+Split = Literal["train", "dev", "test"]
+Mode = Literal["train", "eval"]
+
+TaskSetName = Annotated[
+    str,
+    typer.Argument(
+        metavar="TASKS", help="task set: a registered name, a .jsonl file, or package.module:function"
+    ),
+]
 ModelDir = Annotated[
-    Path, typer.Option("--model", help="directory of a local model (tokenizer.json, config.json)")
+    Path,
+    typer.Option("--model", metavar="DIR", help="local model: config.json, tokenizer.json, *.safetensors"),
 ]
 RunDir = Annotated[
-    Path, typer.Option("--run-dir", help="where rollouts are kept; the same run continues there")
+    Path, typer.Option("--run-dir", metavar="DIR", help="where rollouts are kept, and continued")
 ]
+SplitOption = Annotated[Split, typer.Option("--split", help="which part of the task set")]
+Limit = Annotated[
+    int | None, typer.Option("--limit", min=1, metavar="N", help="only the first N tasks of the split")
+]
+Samples = Annotated[
+    int, typer.Option("--samples", min=1, metavar="K", help="attempts at each task; with several also pass@K")
+]
+Temperature = Annotated[float, typer.Option("--temperature", min=0.0, metavar="T", help="0 is greedy")]
+MaxReplyTokens = Annotated[
+    int, typer.Option("--max-reply-tokens", min=1, metavar="N", help="bound on one reply")
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="decides everything that is drawn")]
 EngineUrl = Annotated[
     str | None,
     typer.Option(
-        "--engine-url", help="sample from this /v1/completions server (token ids) instead of in-process"
+        "--engine-url", metavar="URL", help="sample from this /v1/completions server instead of in-process"
+    ),
+]
+EngineModel = Annotated[
+    str | None,
+    typer.Option(
+        "--engine-model", metavar="NAME", help="the model's name there, by default that of its directory"
     ),
 ]
 
 
 def checked_model(model: Path) -> Path:
-    """`model` if it looks like a model directory. Raises UsageError."""
-    if not (model / "tokenizer.json").is_file():
-        raise UsageError(
-            f"{model} has no tokenizer.json: give the directory of a local model, for example one that "
-            "`palestra demo` wrote: runs/demo/warm"
-        )
+    """`model` if it has the files of a model directory that rendering needs. Raises UsageError."""
+    for name in ("tokenizer.json", "config.json"):
+        if not (model / name).is_file():
+            missing = f"has no {name}" if model.is_dir() else "is no directory"
+            raise UsageError(
+                f"{model} {missing}: give the directory of a local model, for example one that "
+                "`palestra demo` wrote: runs/demo/warm"
+            )
     return model
 
 
-def make_engine(model: Path, url: str | None) -> Engine:
-    """The embedded engine, or a remote one at `url`."""
+async def start_engine(model: Path, url: str | None, name: str | None) -> Engine:
+    """The embedded engine in a process of its own, or a server at `url`. Raises UsageError."""
+    checked_model(model)
     if url is not None:
         from palestra.harness_proxy.engines.remote import CompletionsEngine
 
-        return CompletionsEngine(url, model.name)
-    from palestra.rollouts.local import embedded_engine
+        return CompletionsEngine(completions_url(url), name or model.resolve().name)
+    from palestra.rollouts.local import child_engine
 
-    return embedded_engine(checked_model(model))
+    with loading(model):
+        return await child_engine(model)
+
+
+@contextmanager
+def loading(model: Path) -> Iterator[None]:
+    """While a model is read: what is wrong with its files becomes UsageError."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, ValueError, SafetensorError) as error:
+        raise UsageError(f"the model in {model} cannot be loaded: {error}") from error
+
+
+def completions_url(url: str) -> str:
+    """`url` with /v1 where it names a server alone. Raises UsageError for what is no HTTP address."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise UsageError(f"{url!r} is no address of a server: write it as http://127.0.0.1:8000/v1")
+    return url.rstrip("/") + ("" if parts.path.strip("/") else "/v1")
+
+
+def read_store(where: Path) -> Store:
+    """The store of a run directory, or the one that `where` is, for reading. Raises UsageError."""
+    from palestra.trajectories.errors import NoStoreError
+    from palestra.trajectories.store import Store
+
+    root = where / "store" if (where / "store").is_dir() else where
+    try:
+        return Store.open(root)
+    except NoStoreError as error:
+        raise UsageError(
+            f"there are no rollouts in {where}: give the --run-dir of a palestra rollout, eval, train or demo"
+        ) from error
+
+
+def write_store(run_dir: Path) -> Store:
+    """The store of a run directory, made where there is none. Raises UsageError, and what Store.open raises."""
+    from palestra.trajectories.store import Store
+
+    try:
+        return Store.open(run_dir / "store", write=True)
+    except (FileExistsError, NotADirectoryError, PermissionError) as error:
+        raise UsageError(f"nothing can be kept in {run_dir}: {error.strerror}; choose another") from error

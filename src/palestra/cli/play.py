@@ -1,50 +1,110 @@
-"""Rolling out one model on one task set, as several commands do it."""
+"""Rolling out one model on one task set and saying how it went, as several commands do it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from urllib.parse import quote
 
+import typer
 from rich.console import Console
 
+from palestra.cli import settings
 from palestra.cli.errors import UsageError
+from palestra.cli.options import Mode, Split, checked_model, start_engine, write_store
 from palestra.cli.progress import progress
-from palestra.harness_proxy.engines.base import Engine
+from palestra.cli.tables import print_failures, success_table
 from palestra.harness_proxy.rendering import Rendering
 from palestra.rollouts.local import local
+from palestra.rollouts.loop import run
 from palestra.rollouts.runner import Runner, RunSpec, group_jobs
 from palestra.tasks.registry import load_tasks
-from palestra.tasks.task import SPLITS, Split, Task
-from palestra.trajectories.model import Mode, Rollout, Sampling
+from palestra.tasks.task import Task
+from palestra.trajectories.model import Rollout, Sampling
 from palestra.trajectories.store import Store
 
 
-async def play(
-    console: Console,
-    *,
-    tasks: str,
-    split: str,
-    limit: int | None,
-    samples: int,
-    engine: Callable[[], Engine],
-    model: Path,
-    store_dir: Path,
-    run_id: str,
-    mode: str,
-    seed: int,
-    temperature: float,
-    max_reply_tokens: int,
-) -> list[Rollout]:
-    """Play the tasks and return their rollouts, those of earlier calls included. Raises UsageError."""
-    chosen = choose_tasks(tasks, split, limit)
-    if mode not in ("train", "eval"):
-        raise UsageError(f"mode is train or eval, not {mode!r}")
-    sampling = Sampling(temperature, max_tokens=max_reply_tokens)
-    spec = RunSpec(run_id, cast(Mode, mode), seed, sampling)
-    with Store.open(store_dir, write=True) as store:
-        async with local(engine(), Rendering.load(model), store=store) as stack:
-            return await watched(console, stack.runner, chosen, samples, spec, "rollouts")
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which model plays what, and where it is kept."""
+
+    tasks: str
+    split: Split
+    limit: int | None
+    samples: int
+    model: Path
+    engine_url: str | None
+    engine_model: str | None
+    run_dir: Path
+    run: str
+    mode: Mode
+    seed: int
+    temperature: float
+    max_reply_tokens: int
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """What must stay the same while a run is continued."""
+        return {
+            "model": settings.digest(self.model),
+            "mode": self.mode,
+            "seed": self.seed,
+            "temperature": self.temperature,
+            "max_reply_tokens": self.max_reply_tokens,
+        }
+
+
+def play(plan: Plan) -> None:
+    """Play the tasks and print success with intervals; those of earlier calls are counted, not played again.
+
+    Exits with status 1 when there are rollouts and all failed. Raises UsageError.
+    """
+    console = Console()
+    checked_model(plan.model)
+    chosen = choose_tasks(plan.tasks, plan.split, plan.limit)
+    rollouts = run(_play(console, plan, chosen))
+    all_failed = all(r.reward is None for r in rollouts)
+    if not all_failed:
+        console.print(success_table({plan.run: rollouts}, plan.samples))
+    print_failures(console, rollouts)
+    console.print(f"palestra show {plan.run_dir} --run {plan.run}", highlight=False, soft_wrap=True)
+    if all_failed:
+        raise typer.Exit(1)
+
+
+async def _play(console: Console, plan: Plan, tasks: Sequence[Task]) -> list[Rollout]:
+    sampling = Sampling(plan.temperature, max_tokens=plan.max_reply_tokens)
+    spec = RunSpec(plan.run, plan.mode, plan.seed, sampling)
+    with write_store(plan.run_dir) as store:
+        _check_continues(plan, store)
+        rendering = Rendering.load(plan.model)
+        with console.status("starting the engine"):
+            engine = await start_engine(plan.model, plan.engine_url, plan.engine_model)
+        async with local(engine, rendering, store=store) as stack:
+            _say_what_is_there(console, plan, store)
+            return await watched(console, stack.runner, tasks, plan.samples, spec, plan.run)
+
+
+def _check_continues(plan: Plan, store: Store) -> None:
+    directory = plan.run_dir / "settings"
+    directory.mkdir(exist_ok=True)
+    settings.keep(
+        directory / f"{quote(plan.run, safe='')}.json",
+        plan.settings,
+        what=f"run {plan.run!r} in {plan.run_dir}",
+        begun=bool(store.ids(run_id=plan.run)),
+        free=(),
+        way_out="use the same settings, another --run, or another --run-dir",
+    )
+
+
+def _say_what_is_there(console: Console, plan: Plan, store: Store) -> None:
+    if there := len(store.ids(run_id=plan.run)):
+        console.print(
+            f"continuing run {plan.run}: {there} rollouts are there", highlight=False, soft_wrap=True
+        )
 
 
 async def watched(
@@ -52,24 +112,22 @@ async def watched(
 ) -> list[Rollout]:
     """Run `samples` attempts at each task under a progress bar that counts successes and failures."""
     jobs = group_jobs(tasks, samples)
-    done: list[Rollout] = []
+    ended: Counter[str] = Counter()
     with progress(console, title, len(jobs)) as advance:
 
         def on_done(rollout: Rollout) -> None:
-            done.append(rollout)
-            solved = sum((r.reward or 0.0) >= 1.0 for r in done)
-            failed = sum(r.failure is not None for r in done)
-            advance(f"{solved} solved" + (f", {failed} failed" if failed else ""))
+            ended["solved"] += (rollout.reward or 0.0) >= 1.0
+            ended["failed"] += rollout.failure is not None
+            failed = f", {ended['failed']} failed" if ended["failed"] else ""
+            advance(f"{ended['solved']} solved{failed}")
 
         trajectories = await runner.run(jobs, spec, on_done)
     return [t.rollout for t in trajectories]
 
 
-def choose_tasks(name: str, split: str, limit: int | None) -> list[Task]:
+def choose_tasks(name: str, split: Split, limit: int | None) -> list[Task]:
     """The first `limit` tasks of a split. Raises UsageError where that is nothing."""
-    if split not in SPLITS:
-        raise UsageError(f"there is no split {split!r}; the splits are {', '.join(SPLITS)}")
-    chosen = list(load_tasks(name, cast(Split, split)))[:limit]
+    chosen = list(load_tasks(name, split))[:limit]
     if not chosen:
         raise UsageError(f"task set {name!r} has no tasks in split {split!r}: see palestra tasks show {name}")
     return chosen

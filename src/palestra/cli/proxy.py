@@ -2,88 +2,147 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
+import sys
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from palestra.cli.options import EngineUrl, ModelDir, checked_model, make_engine
+from palestra.cli.errors import UsageError
+from palestra.cli.options import (
+    EngineModel,
+    EngineUrl,
+    MaxReplyTokens,
+    ModelDir,
+    Temperature,
+    checked_model,
+    start_engine,
+    write_store,
+)
+from palestra.cli.serving import listening, until_stopped
+
+if TYPE_CHECKING:
+    from palestra.harness_proxy.server import Proxy
+    from palestra.harness_proxy.sessions import Recording
+    from palestra.trajectories.model import CaptureLevel, Trajectory
+    from palestra.trajectories.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    model: Path
+    run_dir: Path
+    session: str | None
+    host: str
+    port: int
+    max_reply_tokens: int
+    temperature: float
+    engine_url: str | None
+    engine_model: str | None
 
 
 def proxy(
     model: ModelDir,
-    run_dir: Annotated[Path, typer.Option("--run-dir", help="where the recording is kept")],
-    session: Annotated[str, typer.Option(help="id under which the session is recorded")] = "session-1",
-    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes a free one")] = 0,
-    max_reply_tokens: Annotated[int, typer.Option(help="bound on one reply")] = 1024,
-    temperature: Annotated[float, typer.Option(help="0 is greedy")] = 1.0,
+    run_dir: Annotated[Path, typer.Option("--run-dir", metavar="DIR", help="where the recording is kept")],
+    session: Annotated[
+        str | None, typer.Option(metavar="NAME", help="names the recording  [default: session-1, -2, ...]")
+    ] = None,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="address to listen on")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="PORT", help="port to listen on, 0 takes a free one")
+    ] = 0,
+    max_reply_tokens: MaxReplyTokens = 1024,
+    temperature: Temperature = 1.0,
     engine_url: EngineUrl = None,
+    engine_model: EngineModel = None,
 ) -> None:
-    """Record one session of any OpenAI-compatible harness. Ctrl-C ends and commits it, without a score.
+    """Record one session of any OpenAI-compatible harness.
 
-    Example: palestra proxy --model runs/demo/warm --run-dir runs/by-hand
+    Prints the address and the key to give to it. Ctrl-C ends and commits the recording, without a score.
+
+    \b
+    Examples:
+      palestra proxy --model runs/demo/warm --run-dir runs/by-hand
+      palestra show runs/by-hand session-1 --model runs/demo/warm
     """
-    from palestra.rollouts import loop
+    from palestra.rollouts.loop import run
 
-    loop.run(
-        _serve(checked_model(model), run_dir, session, host, port, max_reply_tokens, temperature, engine_url)
+    plan = _Plan(
+        checked_model(model),
+        run_dir,
+        session,
+        host,
+        port,
+        max_reply_tokens,
+        temperature,
+        engine_url,
+        engine_model,
     )
+    run(_record(plan))
 
 
-async def _serve(
-    model: Path,
-    run_dir: Path,
-    name: str,
-    host: str,
-    port: int,
-    max_reply_tokens: int,
-    temperature: float,
-    engine_url: str | None,
-) -> None:
+async def _record(plan: _Plan) -> None:
+    """The store is opened first: what could refuse the recording refuses it before there is one."""
     from palestra.harness_proxy.rendering import Rendering
     from palestra.harness_proxy.server import Proxy
-    from palestra.trajectories.model import Failure, Rollout, Sampling, Trajectory
-    from palestra.trajectories.store import Store
 
-    engine = make_engine(model, engine_url)
-    server = Proxy(engine, Rendering.load(model))
-    await server.start(host, port)
-    opened = server.open(name, mode="eval", sampling=Sampling(temperature, max_tokens=max_reply_tokens))
-    print(f"export OPENAI_BASE_URL={opened.base_url}\nexport OPENAI_API_KEY={opened.key}", flush=True)
-    await _until_stopped()
-    recording = server.close(opened)
-    level = server.capability.capture_level
+    with write_store(plan.run_dir) as store:
+        name = _name(store, plan)
+        rendering = Rendering.load(plan.model)
+        engine = await start_engine(plan.model, plan.engine_url, plan.engine_model)
+        try:
+            await _serve(plan, store, Proxy(engine, rendering), name)
+        finally:
+            await engine.aclose()
+
+
+def _name(store: Store, plan: _Plan) -> str:
+    """A name that is free. Raises UsageError."""
+    if plan.session is None:
+        return next(name for n in count(1) if (name := f"session-{n}") not in store)
+    if plan.session in store:
+        raise UsageError(
+            f"{plan.run_dir} has a recording {plan.session!r} already: give another --session, or none"
+        )
+    return plan.session
+
+
+async def _serve(plan: _Plan, store: Store, server: Proxy, name: str) -> None:
+    from palestra.trajectories.model import Sampling
+
+    with listening(plan.host, plan.port):
+        await server.start(plan.host, plan.port)
+    sampling = Sampling(plan.temperature, max_tokens=plan.max_reply_tokens)
+    session = server.open(name, mode="eval", sampling=sampling)
+    print(f"recording {name} in {plan.run_dir}; Ctrl-C ends and commits it", file=sys.stderr)
+    print(f"export OPENAI_BASE_URL={session.base_url}\nexport OPENAI_API_KEY={session.key}", flush=True)
+    await until_stopped()
+    recording = server.close(session)
+    store.append(_trajectory(name, recording, server.capability.capture_level))
     await server.aclose()
-    await engine.aclose()
-    unscored = recording.failure or Failure(
-        "cancelled", "by hand", "a session run by hand has no task to score"
-    )
+    where = f"palestra show {plan.run_dir} {name} --model {plan.model}"
+    print(f"\nrecorded {len(recording.calls)} calls: {where}", file=sys.stderr)
+
+
+def _trajectory(name: str, recording: Recording, level: CaptureLevel) -> Trajectory:
+    from palestra.trajectories.model import Failure, Rollout, Trajectory
+
+    by_hand = Failure("cancelled", "by hand", "a session run by hand has no task to score")
     rollout = Rollout(
-        name,
-        "by-hand",
-        name,
-        "none",
-        0,
-        1,
-        "eval",
-        "unknown",
-        "",
-        level,
-        0,
-        failure=unscored,
+        rollout_id=name,
+        run_id="by-hand",
+        group_id=name,
+        task_id="none",
+        sample_index=0,
+        attempt=1,
+        mode="eval",
+        harness="unknown",
+        harness_version="",
+        capture_level=level,
+        seed=0,
+        failure=recording.failure or by_hand,
         findings=recording.findings,
     )
-    with Store.open(run_dir / "store", write=True) as store:
-        store.append(Trajectory(rollout, recording.nodes, recording.calls, (), recording.tools))
-    print(f"\nrecorded {len(recording.calls)} calls: palestra show {run_dir} {name} --model {model}")
-
-
-async def _until_stopped() -> None:
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
-    await stopped.wait()
+    return Trajectory(rollout, recording.nodes, recording.calls, (), recording.tools)

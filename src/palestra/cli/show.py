@@ -2,44 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+from palestra.cli.errors import UsageError
+from palestra.cli.options import checked_model, read_store
+
+if TYPE_CHECKING:
+    from palestra.trajectories.store import Store
+
 
 def show(
-    store: Annotated[Path, typer.Argument(help="a run directory, or a store in it")],
-    rollout_id: Annotated[str | None, typer.Argument(help="one rollout, in full")] = None,
-    run: Annotated[str | None, typer.Option(help="only rollouts of this run, for example before")] = None,
-    model: Annotated[Path | None, typer.Option(help="model directory, to show single tokens")] = None,
-    limit: Annotated[int, typer.Option(help="rows of the list")] = 40,
+    store: Annotated[Path, typer.Argument(metavar="DIR", help="a run directory, or a store in it")],
+    rollout_id: Annotated[str | None, typer.Argument(metavar="ROLLOUT", help="one rollout, in full")] = None,
+    run: Annotated[
+        str | None, typer.Option(metavar="NAME", help="only rollouts of this run, for example before")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="model directory, to show single tokens")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="rows of the list")] = 40,
 ) -> None:
-    """Show what happened: a list of rollouts, or one with its tokens, log-probabilities, steps and advantages.
+    """List rollouts, or show one in full.
 
-    Example: palestra show runs/demo
-             palestra show runs/demo after/sql-tiny/test/0003/count/0
+    One rollout is shown with its tokens, log-probabilities, steps and advantages. It may be recording while you
+    look.
+
+    \b
+    Examples:
+      palestra show runs/demo
+      palestra show runs/demo --run after --limit 10
+      palestra show runs/demo after/sql-tiny/test/0003/count/0
     """
-    from palestra.trajectories.store import Store
-    from palestra.viewer.terminal import show as show_trajectory
+    console = Console()
+    with read_store(store) as opened:
+        if rollout_id is None:
+            _list(console, opened, store, run, limit)
+        else:
+            _show(console, opened, rollout_id, model or _model_of(store))
+
+
+def _list(console: Console, store: Store, where: Path, run: str | None, limit: int) -> None:
     from palestra.viewer.terminal import summary_table
 
-    console = Console()
-    root = store / "store" if (store / "store").is_dir() else store
-    with Store.open(root) as opened:
-        if rollout_id is None:
-            ids = opened.ids(run_id=run) if run else opened.ids()
-            console.print(summary_table(opened.rollout(i) for i in ids[-limit:]))
-            console.print(
-                f"{len(ids)} rollouts, the last {min(limit, len(ids))} shown; name one to see it in full"
-            )
-            return
-        trajectory = opened.get(rollout_id)
-        overlay = opened.overlay(rollout_id, "advantages")
-    tokenizer = _decoder(model or _model_of(store))
+    ids = store.ids(run_id=run) if run is not None else store.ids()
+    if run is not None and not ids:
+        runs = list(dict.fromkeys(r.run_id for r in store.rollouts()))
+        raise UsageError(f"{where} has no run {run!r}; its runs are {', '.join(runs) or 'none'}")
+    console.print(summary_table(store.rollout(i) for i in ids[-limit:]))
+    shown = "" if len(ids) <= limit else f", the last {limit} shown"
+    console.print(
+        f"{len(ids)} rollouts{shown}; palestra show {where} ROLLOUT shows one in full", soft_wrap=True
+    )
+
+
+def _show(console: Console, store: Store, rollout_id: str, model: Path | None) -> None:
+    from palestra.viewer.terminal import show as show_trajectory
+
+    overlay = store.overlay(rollout_id, "advantages")
     show_trajectory(
-        trajectory, advantages=overlay[0] if overlay else None, console=console, tokenizer=tokenizer
+        store.get(rollout_id),
+        advantages=overlay[0] if overlay else None,
+        console=console,
+        tokenizer=_decoder(model) if model is not None else None,
     )
 
 
@@ -48,9 +77,7 @@ def _model_of(store: Path) -> Path | None:
     return next((p.parent for p in sorted(store.glob("*/tokenizer.json"))), None)
 
 
-def _decoder(model: Path | None):  # type: ignore[no-untyped-def]
-    if model is None:
-        return None
+def _decoder(model: Path) -> Callable[[Sequence[int]], str]:
     from palestra.harness_proxy.rendering import Rendering
 
-    return Rendering.load(model).decode
+    return Rendering.load(checked_model(model)).decode

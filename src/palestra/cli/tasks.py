@@ -3,78 +3,123 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import track
 from rich.table import Table
 
-app = typer.Typer(help="List, show and validate task sets.", no_args_is_help=True, rich_markup_mode=None)
+from palestra.cli.errors import UsageError
+from palestra.cli.options import TaskSetName
 
-Name = Annotated[str, typer.Argument(help="a registered name, a .jsonl file, or package.module:function")]
+if TYPE_CHECKING:
+    from palestra.envs.validate import Report
+
+app = typer.Typer(help="List, show and validate task sets.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command("list")
 def list_() -> None:
     """List the registered task sets.
 
-    Example: palestra tasks list
+    \b
+    Examples:
+      palestra tasks list
+      palestra tasks show 'spider?path=dev.json&db_root=database'     a set with parameters
+      palestra tasks show mine.jsonl                                  one task per line
+      palestra tasks show acme.tasks:invoices                         a function that returns a TaskSet
     """
     from palestra.tasks.registry import registered
 
-    table = Table("name", "what it is", box=None)
+    table = Table("name", "what it is", box=None, pad_edge=False)
     for name, description in registered():
-        table.add_row(name, description)
-    Console().print(table)
+        table.add_row(escape(name), escape(description))
+    console = Console()
+    console.print(table)
+    console.print(
+        "\nParameters are written name?key=value&key=value; palestra tasks show NAME looks inside",
+        highlight=False,
+    )
 
 
 @app.command()
-def show(name: Name, task_id: Annotated[str | None, typer.Argument(help="one task, in full")] = None) -> None:
+def show(
+    tasks: TaskSetName,
+    task_id: Annotated[str | None, typer.Argument(metavar="TASK", help="one task, in full")] = None,
+) -> None:
     """Show a task set by split and kind, or one task in full.
 
-    Example: palestra tasks show sql-tiny sql-tiny/test/0003/count
+    \b
+    Examples:
+      palestra tasks show sql-tiny
+      palestra tasks show sql-tiny sql-tiny/test/0003/count
     """
     from palestra.tasks.registry import find_task, load_tasks
 
     console = Console()
     if task_id is not None:
-        console.print_json(find_task(name, task_id).model_dump_json())
+        console.print_json(find_task(tasks, task_id).model_dump_json())
         return
-    tasks = load_tasks(name)
-    counts = Counter((t.split, t.data.get("kind", t.family)) for t in tasks)
-    table = Table("split", "kind", "tasks", title=f"{name}: {len(tasks)} tasks", box=None)
+    loaded = load_tasks(tasks)
+    counts = Counter((t.split, str(t.data.get("kind", t.family))) for t in loaded)
+    table = Table("split", "kind", "tasks", box=None, pad_edge=False)
     for (split, kind), count in counts.items():
-        table.add_row(split, kind, str(count))
+        table.add_row(split, escape(kind), str(count))
+    console.print(f"{tasks}: {len(loaded)} tasks\n", highlight=False, markup=False)
     console.print(table)
-    if tasks:
-        console.print(f"\nfirst: {tasks[0].id}\n  {escape(tasks[0].instruction)}", highlight=False)
+    if loaded:
+        first = f"\nfirst: {loaded[0].id}\n  {loaded[0].instruction}"
+        console.print(first, highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()
 def validate(
-    name: Name,
-    limit: Annotated[int | None, typer.Option(help="check only the first tasks of each split")] = None,
+    tasks: TaskSetName,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="check only the first N tasks of each split")
+    ] = None,
 ) -> None:
-    """Check that gold scores 1, doing nothing scores 0, known cheats score 0 and repeats agree.
+    """Check that tasks measure what they should.
 
-    Example: palestra tasks validate sql-gym --limit 50
+    The known solution scores 1, doing nothing scores 0, known cheats score 0, and repeats agree. Exit status 1
+    when a task fails a check.
+
+    \b
+    Examples:
+      palestra tasks validate sql-gym --limit 50
+      palestra tasks validate mine.jsonl
     """
+    from palestra.cli.progress import progress
     from palestra.envs.validate import validate_task
     from palestra.tasks.registry import load_tasks
     from palestra.tasks.task import SPLITS
 
     console = Console()
-    tasks = load_tasks(name)
-    chosen = [t for split in SPLITS for t in list(tasks.split(split))[:limit]]
+    loaded = load_tasks(tasks)
+    chosen = [t for split in SPLITS for t in list(loaded.split(split))[:limit]]
+    if not chosen:
+        raise UsageError(f"task set {tasks!r} is empty")
     bad = 0
-    for task in track(chosen, description="validating", console=console, disable=not console.is_terminal):
-        report = validate_task(task)
-        if not report.passed:
-            bad += 1
-            problems = "; ".join(f"{c.name}: {c.detail}" for c in report.checks if not c.passed)
-            console.print(f"[red]{escape(task.id)}[/]  {escape(problems)}", highlight=False, soft_wrap=True)
-    console.print(f"{len(chosen) - bad} of {len(chosen)} tasks are valid")
+    with progress(console, "validating", len(chosen)) as advance:
+        for task in chosen:
+            report = validate_task(task)
+            bad += not report.passed
+            if not report.passed:
+                _print_problems(console, report)
+            advance(f"{bad} not valid" if bad else "")
+    console.print(f"{len(chosen) - bad} of {len(chosen)} tasks are valid", highlight=False)
     if bad:
         raise typer.Exit(1)
+
+
+def _print_problems(console: Console, report: Report) -> None:
+    """The failed checks of one task; checks that failed for one reason share a line."""
+    failed: dict[str, list[str]] = {}
+    for check in report.checks:
+        if not check.passed:
+            failed.setdefault(check.detail, []).append(check.name)
+    console.print(f"[red]{escape(report.task_id)}[/]", highlight=False, soft_wrap=True)
+    for detail, names in failed.items():
+        line = f"  not so: {', '.join(names)}" + (f"; {detail}" if detail else "")
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import tomllib
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,51 +17,83 @@ if TYPE_CHECKING:
 
 
 def train(
-    config: Annotated[Path, typer.Argument(help="TOML file, see examples/sql_tiny.toml")],
-    fresh: Annotated[bool, typer.Option("--fresh", help="start over; otherwise the run continues")] = False,
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="TOML file, see examples/sql_tiny.toml")],
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="delete the store and the checkpoints of the run and start over")
+    ] = False,
 ) -> None:
-    """Train a policy as a TOML file says; run again to continue after an interrupt.
+    """Train a policy as a TOML file says.
 
-    Example: palestra train examples/sql_tiny.toml
+    Run it again to continue after an interrupt, or with more steps to go on after the end. Each step is one
+    line; run_dir/checkpoints/NNNNNN is a model directory that every other command takes.
+
+    \b
+    Examples:
+      palestra train examples/sql_tiny.toml
+      palestra eval run sql-tiny --model runs/sql-tiny/checkpoints/000020 --run-dir runs/eval
     """
-    from palestra.rollouts import loop
+    from palestra.cli.recipe_file import read_recipe
+    from palestra.rollouts.loop import run
 
-    recipe = read_recipe(config)
+    read = read_recipe(recipe)
     if fresh:
-        shutil.rmtree(recipe.run_dir, ignore_errors=True)
-    loop.run(_train(recipe, Console()))
+        _remove(read)
+    run(_train(read, recipe, Console()))
 
 
-def read_recipe(path: Path) -> Recipe:
-    """The recipe in a TOML file. Raises UsageError naming the key that does not fit."""
-    import pydantic
-
-    from palestra.training.recipe import Recipe
-
-    try:
-        parsed: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
-        return Recipe.model_validate(parsed)
-    except FileNotFoundError as error:
-        raise UsageError(f"there is no file {path}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path} is not TOML: {error}") from error
-    except pydantic.ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg'].lower()}" for e in error.errors())
-        raise UsageError(f"{path}: {problems}") from error
-
-
-async def _train(recipe: Recipe, console: Console) -> None:
+async def _train(recipe: Recipe, path: Path, console: Console) -> None:
+    from palestra.cli.options import loading, write_store
+    from palestra.cli.play import choose_tasks
     from palestra.training.recipe import training
     from palestra.training.trainer import StepResult
 
     async def on_step(result: StepResult) -> None:
         console.print(step_line(result, recipe.train.steps), highlight=False, soft_wrap=True)
 
-    async with training(recipe) as trainer:
+    choose_tasks(recipe.tasks, recipe.split, None)
+    async with AsyncExitStack() as stack:
+        store = stack.enter_context(write_store(recipe.run_dir))
+        _check_continues(recipe, path)
+        with console.status("starting the engine"), loading(recipe.model):
+            trainer = await stack.enter_async_context(training(recipe, store))
         if trainer.step:
-            console.print(f"continuing {recipe.run_dir} after step {trainer.step}")
+            console.print(f"continuing {recipe.run_dir} after step {trainer.step}", highlight=False)
         await trainer.train(on_step)
-    console.print(f"done: {recipe.run_dir}/checkpoints holds the newest weights, ready to be served")
+        console.print(f"done: {trainer.checkpoint} holds the weights", highlight=False, soft_wrap=True)
+
+
+def _check_continues(recipe: Recipe, path: Path) -> None:
+    from palestra.cli import settings
+    from palestra.cli.recipe_file import FREE
+
+    settings.keep(
+        recipe.run_dir / "recipe.json",
+        recipe.model_dump(mode="json"),
+        what=f"the training in {recipe.run_dir}",
+        begun=any((recipe.run_dir / "checkpoints").glob("[0-9]*")),
+        free=FREE,
+        way_out=f"change {path} back, give another run_dir in it, or start over with --fresh",
+    )
+
+
+def _remove(recipe: Recipe) -> None:
+    """Remove what training made, and nothing else.
+
+    Raises UsageError where the model is among it, StoreLockedError where another process is at work.
+    """
+    from palestra.trajectories.layout import locked
+
+    run_dir = recipe.run_dir
+    if (run_dir / "checkpoints").resolve() in recipe.model.resolve().parents:
+        raise UsageError(
+            f"--fresh would delete the model that the run begins with, {recipe.model}: copy it first"
+        )
+    if (run_dir / "store").is_dir():
+        with locked(run_dir / "store"):
+            shutil.rmtree(run_dir / "store")
+    if (run_dir / "checkpoints").is_dir():
+        shutil.rmtree(run_dir / "checkpoints")
+    (run_dir / "recipe.json").unlink(missing_ok=True)
 
 
 def step_line(r: Any, total: int) -> str:

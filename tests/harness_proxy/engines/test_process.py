@@ -7,6 +7,7 @@ import pickle
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+import uvloop
 
 from palestra.harness_proxy.engines.base import EngineUnavailableError, PromptTooLongError
 from palestra.harness_proxy.engines.embedded.engine import TorchEngine
@@ -16,6 +17,7 @@ from palestra.harness_proxy.engines.embedded.testing import TINY, random_weights
 from palestra.trajectories.model import Sampling
 
 MakeEngine = Callable[..., TorchEngine]
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
 @pytest.fixture
@@ -67,6 +69,25 @@ async def test_when_the_process_is_killed_everybody_hears_of_it(far: ProcessEngi
 async def test_weights_that_do_not_fit_end_the_process_and_say_why() -> None:
     with pytest.raises(ValueError, match="missing"):
         await ProcessEngine.start(TINY, {"lm_head.weight": random_weights()["model.norm.weight"]})
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_more_than_a_socket_takes_at_once_arrives_whole(loop_factory: LoopFactory) -> None:
+    """uvloop makes the sockets that it watches non-blocking: a full one must not end the engine."""
+
+    async def crowd() -> None:
+        engine = await ProcessEngine.start(TINY, random_weights())
+        await engine.pause()
+        prompt = [7] * 100_000  # refused, and the answer needs all of it
+        tasks = [asyncio.create_task(engine.generate(prompt, Sampling())) for _ in range(20)]
+        replies = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(reply) for reply in replies] == [PromptTooLongError] * 20
+        await engine.resume()
+        assert len((await engine.generate([1], Sampling(max_tokens=2))).token_ids) == 2
+        await engine.aclose()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(crowd())
 
 
 @pytest.mark.parametrize("error", [PromptTooLongError(7, 5), UnsupportedModelError("model_type", "a", "b")])
