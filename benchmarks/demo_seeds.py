@@ -55,8 +55,8 @@ def _config(seed: int, estimator: str, quick: bool) -> DemoConfig:
     config = DemoConfig.make(seed=seed, estimator=estimator)
     if not quick:
         return config
-    warm, train = replace(config.warm, steps=150), replace(config.train, steps=3)
-    return replace(config, demonstrations=400, warm=warm, train=train, test_tasks=100, dev_tasks=0)
+    warm, train = replace(config.warm, steps=100), replace(config.train, steps=3)
+    return replace(config, demonstrations=300, warm=warm, train=train, test_tasks=60, dev_tasks=0)
 
 
 def _run(directory: Path, config: DemoConfig, console: Console) -> Run:

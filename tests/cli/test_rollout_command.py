@@ -154,7 +154,7 @@ def test_a_run_in_which_all_failed_ends_with_status_1(
 def test_ctrl_c_keeps_what_was_committed(
     start: Command, palestra: Command, served: Options, make_task: MakeTask, tmp_path: Path
 ) -> None:
-    lines = [orjson.dumps(make_task(f"t{i}")) for i in range(600)]
+    lines = [orjson.dumps(make_task(f"t{i}")) for i in range(6000)]
     (tmp_path / "mine.jsonl").write_bytes(b"\n".join(lines))
     base = ("rollout", "mine.jsonl", *served, "--run-dir", "r", "--max-reply-tokens", "4")
     process = start(*base)

@@ -280,14 +280,14 @@ class TestBudget:
         async def play(world: World, endpoint: Endpoint) -> None:
             await asyncio.sleep(30)
 
-        got = await play_among_siblings(await stage(harness=Acting(play)), puppet_task("bad", wall_s=0.05))
-        assert failed(got) == Failure("budget", "run", "the attempt took more than 0.05 s")
+        got = await play_among_siblings(await stage(harness=Acting(play)), puppet_task("bad", wall_s=1.0))
+        assert failed(got) == Failure("budget", "run", "the attempt took more than 1 s")
         assert got.rollout.attempt == 1
 
     async def test_a_step_that_outlives_its_attempt(self, stage: Stage, puppets: list[Puppet]) -> None:
         """The world is closed when the step ends, never before, and nobody else gets it."""
         stack = await stage(harness=ScriptedHarness(lambda world: ["one"]), concurrency=1)
-        bad = puppet_task("bad", wall_s=0.05, step_s=0.2)
+        bad = puppet_task("bad", wall_s=1.0, step_s=4.0)
         got = await stack.runner.run([Job(bad, "bad"), *group_jobs([GOOD], 3)], SPEC)
         assert failed(got[0]).boundary == "budget"
         assert [t.rollout.reward for t in got[1:]] == [0.0] * 3
@@ -298,9 +298,9 @@ class TestBudget:
 
     async def test_grading_takes_no_longer_than_an_attempt(self, stage: Stage) -> None:
         stack = await stage(harness=ScriptedHarness(lambda world: ["one"]))
-        task = puppet_task("t", wall_s=0.1, grade_s=0.3)
+        task = puppet_task("t", wall_s=1.0, grade_s=3.0)
         [got] = await stack.runner.run([Job(task, "g")], SPEC)
-        assert failed(got) == Failure("grader", "score", "grading took more than 0.1 s")
+        assert failed(got) == Failure("grader", "score", "grading took more than 1 s")
 
 
 class Provider(ScriptedEngine):
@@ -419,7 +419,7 @@ class TestStopping:
         self, stage: Stage, store: Store, puppets: list[Puppet]
     ) -> None:
         stack = await stage(store=store, concurrency=4)
-        jobs = [Job(GOOD, "good"), *group_jobs([puppet_task("slow", step_s=0.2)], 6)]
+        jobs = [Job(GOOD, "good"), *group_jobs([puppet_task("slow", step_s=1.0)], 6)]
         committed = asyncio.Event()
         run = asyncio.create_task(stack.runner.run(jobs, SPEC, lambda r: committed.set()))
         await committed.wait()

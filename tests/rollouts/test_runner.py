@@ -178,7 +178,7 @@ class TestConcurrency:
     async def test_slow_worlds_do_not_hold_up_others(self, stage: Stage) -> None:
         """More worlds sleep than there are cores, and quick rollouts end before any of them wakes."""
         finished: list[str] = []
-        jobs = [Job(puppet_task(f"slow{i}", step_s=0.6), f"slow{i}") for i in range(12)]
+        jobs = [Job(puppet_task(f"slow{i}", step_s=2.0), f"slow{i}") for i in range(12)]
         jobs += [Job(puppet_task(f"quick{i}"), f"quick{i}") for i in range(12)]
         stack = await stage(harness=ScriptedHarness(lambda world: ["one"]))
         await stack.runner.run(jobs, SPEC, lambda r: finished.append(r.task_id))

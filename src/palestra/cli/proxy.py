@@ -58,7 +58,7 @@ def proxy(
     engine_url: EngineUrl = None,
     engine_model: EngineModel = None,
 ) -> None:
-    """Record one session of any OpenAI-compatible harness.
+    """Record one session of any harness, in any of the four API dialects.
 
     Prints the address and the key to give to it. Ctrl-C ends and commits the recording, without a score.
 
