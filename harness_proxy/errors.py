@@ -2,18 +2,20 @@
 
     ProxyError
       + RequestError            answered over HTTP, in the words of the caller's API
-          - BadRequestError         400: the body is not what this API defines, or asks for what cannot be
-          done - ContextLengthError      400, code context_length_exceeded - UnknownKeyError         401: no
-          open session has this key - NotFoundError           404: no such path - MethodError             405:
-          the path exists, the method does not - BodyTooLargeError       413 - UpgradeError            426:
-          WebSockets are not served - PausedError             429 with Retry-After: weights are being updated
-          - EngineFailedError       500: what the engine sent cannot be used; the session is marked failed -
-          InternalError           500: a failure of ours; the session is marked failed - EngineBusyError
-          503 with Retry-After: the same request may work later
-      + CaptureError            train mode asked of an engine that does not return token ids (also a
-      ValueError) + RenderingError          messages or a model directory that cannot be rendered (also a
-      ValueError) + ProxyStateError         a call out of order: a session closed twice, a proxy used before
-      start()
+          - BadRequestError         400: the body is not what this API defines, or asks for what cannot be done
+          - ContextLengthError      400, code context_length_exceeded
+          - UnknownKeyError         401: no open session has this key
+          - NotFoundError           404: no such path
+          - MethodError             405: the path exists, the method does not
+          - BodyTooLargeError       413
+          - UpgradeError            426: WebSockets are not served
+          - PausedError             429 with Retry-After: weights are being updated
+          - EngineFailedError       500: what the engine sent cannot be used; the session is marked failed
+          - InternalError           500: a failure of ours; the session is marked failed
+          - EngineBusyError         503 with Retry-After: the same request may work later
+      + CaptureError            train mode asked of an engine without token ids (also a ValueError)
+      + RenderingError          messages or a model directory that cannot be rendered (also a ValueError)
+      + ProxyStateError         a call out of order: a session closed twice, a proxy used before start()
 
 An engine's own errors are in `engines/base.py`; `recorder.py` translates them.
 """

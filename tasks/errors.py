@@ -3,10 +3,10 @@
 TaskError
   - UnknownTaskSetError   no task set of this name (also a KeyError)
   - UnknownTaskError      no task of this id in the set (also a KeyError)
-  - TaskParameterError    "name?key=value" with a key or a value that the set does not take (also a
-  ValueError) - TaskFileError         a task or benchmark file that cannot be read (also a ValueError) -
-  DatabaseError         the database of a task is missing, corrupt or cannot be built (also a RuntimeError) -
-  QueryError            a SQL statement that does not run; its text is short, for agents (also a ValueError)
+  - TaskParameterError    "name?key=value" that the set does not take (also a ValueError)
+  - TaskFileError         a task or benchmark file that cannot be read (also a ValueError)
+  - DatabaseError         a task's database is missing, corrupt or cannot be built (also a RuntimeError)
+  - QueryError            a SQL statement that does not run; its text is short (also a ValueError)
       - QueryLimitError   it ran into a bound on time, work or size
 """
 

@@ -89,12 +89,6 @@ class Checkpoints:
             shutil.rmtree(partial)
 
 
-def read_state(checkpoint: Path) -> dict[str, Any]:
-    """What its state.json holds. Raises OSError and ValueError."""
-    state: dict[str, Any] = orjson.loads((checkpoint / "state.json").read_bytes())
-    return state
-
-
 def _sync(path: Path) -> None:
     """Have a file, or the names in a directory, on the disk before going on."""
     descriptor = os.open(path, os.O_RDONLY)
