@@ -4,13 +4,13 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check clean
+.PHONY: demo test check services clean
 .DELETE_ON_ERROR:
 
 demo: .venv/demo.stamp
 	$(BIN)/palestra demo $(DEMO)
 
-test: check
+test: check services
 	$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST)
 
 check: .venv/test.stamp
@@ -18,6 +18,9 @@ check: .venv/test.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+services: .venv/test.stamp
+	for script in tests/services/*.sh; do [ ! -e "$$script" ] || bash "$$script" || exit 1; done
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist src/*.egg-info
