@@ -22,7 +22,7 @@ from palestra.rollouts.harnesses.recipes.install import Installed, require
 from palestra.rollouts.harnesses.recipes.recipe import Address, DialectName, HarnessRecipe, Launch
 
 GRACE_S = 5.0
-"""For a harness to end by itself once a budget of its session is spent; some would ask for ever."""
+"""Some harnesses would ask for ever."""
 _POLL_S = 0.1
 
 
@@ -37,8 +37,10 @@ class Driver:
         isolated: bool = True,
         max_reply_tokens: int = 8192,
         context_tokens: int = 128_000,
+        grace_s: float = GRACE_S,
     ) -> None:
-        """`dialect`: by default the recipe's preferred one. The sizes are what the harness is told.
+        """`dialect`: by default the recipe's preferred one. The sizes are what the harness is told; `grace_s`
+        it gets to end by itself once a budget of its session is spent.
 
         Raises RecipeError for a dialect that the harness does not speak.
         """
@@ -47,6 +49,7 @@ class Driver:
         if self.dialect not in recipe.dialects:
             raise RecipeError(f"{recipe.name} speaks {', '.join(recipe.dialects)}, not {dialect}")
         self._sizes = context_tokens, max_reply_tokens
+        self._grace_s = grace_s
         self._installed: Installed | None = None
 
     def installed(self) -> Installed:
@@ -85,7 +88,7 @@ class Driver:
         launch = self._launch(place, endpoint, text, again)
         await place.write({f"home/{name}": content for name, content in launch.files.items()})
         stop, line = asyncio.Event(), endpoint.line
-        watch = asyncio.create_task(_stop_when_spent(line, stop)) if line is not None else None
+        watch = asyncio.create_task(_stop_when_spent(line, self._grace_s, stop)) if line is not None else None
         before = line.last_call() if line is not None else None
         try:
             env = {**_environment(place), **launch.env}
@@ -99,10 +102,7 @@ class Driver:
     def _launch(self, place: Place, endpoint: Endpoint, text: str, again: bool) -> Launch:
         address = Address(place.proxy_url, endpoint.key, self.dialect, endpoint.model, *self._sizes)
         program, recipe = self.installed().program, self.recipe
-        launch = recipe.resume(program, text, address) if again else recipe.launch(program, text, address)
-        if launch is None:
-            raise RecipeError(f"{recipe.name} cannot go on with a conversation that has ended")
-        return launch
+        return recipe.resume(program, text, address) if again else recipe.launch(program, text, address)
 
     async def _wire(self, endpoint: Endpoint) -> Wire:
         url = endpoint.base_url.removesuffix("/v1")
@@ -127,10 +127,10 @@ class Driver:
             raise RolloutError("harness", "run", problem)
 
 
-async def _stop_when_spent(line: Line, stop: asyncio.Event) -> None:
+async def _stop_when_spent(line: Line, grace_s: float, stop: asyncio.Event) -> None:
     while not line.stops():
         await asyncio.sleep(_POLL_S)
-    await asyncio.sleep(GRACE_S)
+    await asyncio.sleep(grace_s)
     stop.set()
 
 

@@ -25,6 +25,7 @@ class ClaudeCode(HarnessRecipe):
     dialects: ClassVar[tuple[DialectName, ...]] = ("anthropic",)
     install: ClassVar[Install] = Npm("@anthropic-ai/claude-code", "2.1.330", "claude")
     shell: ClassVar[str] = "Bash"
+    resumes: ClassVar[bool] = True
 
     def launch(self, program: str, prompt: str, model: Address) -> Launch:
         """All tools are allowed: the place is the sandbox."""

@@ -33,6 +33,7 @@ class Codex(HarnessRecipe):
     dialects: ClassVar[tuple[DialectName, ...]] = ("responses",)
     install: ClassVar[Install] = Npm("@openai/codex", "0.169.0", "codex")
     shell: ClassVar[str] = "exec_command"
+    resumes: ClassVar[bool] = True
 
     def launch(self, program: str, prompt: str, model: Address) -> Launch:
         """Its own sandbox is off: the place is the sandbox."""

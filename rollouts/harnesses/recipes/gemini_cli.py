@@ -23,6 +23,8 @@ class GeminiCli(HarnessRecipe):
     dialects: ClassVar[tuple[DialectName, ...]] = ("gemini",)
     install: ClassVar[Install] = Npm("@google/gemini-cli", "0.61.0", "gemini")
     shell: ClassVar[str] = "run_shell_command"
+    resumes: ClassVar[bool] = True
+    resumption_forks: ClassVar[bool] = True
 
     def launch(self, program: str, prompt: str, model: Address) -> Launch:
         """All tools are allowed: the place is the sandbox."""

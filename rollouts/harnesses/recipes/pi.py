@@ -24,6 +24,7 @@ class Pi(HarnessRecipe):
     dialects: ClassVar[tuple[DialectName, ...]] = ("chat", "responses", "anthropic", "gemini")
     install: ClassVar[Install] = Npm("@mariozechner/pi-coding-agent", "0.73.1", "pi")
     shell: ClassVar[str] = "bash"
+    resumes: ClassVar[bool] = True
 
     def launch(self, program: str, prompt: str, model: Address) -> Launch:
         """A provider of its own in models.json."""

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from palestra.rollouts.errors import RecipeError
 from palestra.rollouts.harnesses.place import Ended
 from palestra.rollouts.harnesses.recipes.install import Install
 
@@ -61,14 +62,18 @@ class HarnessRecipe(ABC):
     install: ClassVar[Install]
     shell: ClassVar[str]
     """Its tool that runs a shell command, called with `command`; for scripted sessions."""
+    resumes: ClassVar[bool] = False
+    """Whether it can go on with the conversation in its home directory: `resume` is there."""
+    resumption_forks: ClassVar[bool] = False
+    """Whether it then sends another history than before, which begins a new branch."""
 
     @abstractmethod
     def launch(self, program: str, prompt: str, model: Address) -> Launch:
         """Work on `prompt` without a human and exit. `program` is what `install` found."""
 
-    def resume(self, program: str, prompt: str, model: Address) -> Launch | None:
-        """Go on with the conversation that is in the home directory; None where it cannot."""
-        return None
+    def resume(self, program: str, prompt: str, model: Address) -> Launch:
+        """Go on with the conversation that is in the home directory. Raises RecipeError where it cannot."""
+        raise RecipeError(f"{self.name} cannot go on with a conversation that has ended")
 
     def problem(self, ended: Ended) -> str | None:
         """What broke in the harness itself; None where it came to an end of its own, good or bad.

@@ -16,6 +16,7 @@ class SdkLoop(HarnessRecipe):
     """Exit 1 with a traceback where the API failed for good."""
 
     shell: ClassVar[str] = "shell"
+    resumes: ClassVar[bool] = True
 
     def launch(self, program: str, prompt: str, model: Address) -> Launch:
         """In the environment that palestra runs in."""
