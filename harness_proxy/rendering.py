@@ -73,7 +73,9 @@ class Rendering:
         name = family or _family(config, directory)
         tokenizer = LocalTokenizer(directory / "tokenizer.json")
         try:
-            return cls(create_renderer(tokenizer, _renderer_config(name, enable_thinking, keep_thinking)), tokenizer)
+            return cls(
+                create_renderer(tokenizer, _renderer_config(name, enable_thinking, keep_thinking)), tokenizer
+            )
         except (AssertionError, RuntimeError) as error:  # no special token; no vocabulary of gpt-oss
             raise RenderingError(
                 f"the tokenizer in {directory} does not fit family {name!r}: {error}"

@@ -1,9 +1,9 @@
 """One recipe on one session: make a place, prompt, and say at which boundary it broke where it did.
 
-    driver = Driver(find_recipe("codex"))
-    async with driver.place(endpoint) as place:
-        ended = await driver.prompt(place, endpoint, "Make the tests pass.", timeout_s=600)
-        ended = await driver.prompt(place, endpoint, "And the linter.", timeout_s=600, again=True)
+driver = Driver(find_recipe("codex"))
+async with driver.place(endpoint) as place:
+    ended = await driver.prompt(place, endpoint, "Make the tests pass.", timeout_s=600)
+    ended = await driver.prompt(place, endpoint, "And the linter.", timeout_s=600, again=True)
 """
 
 from __future__ import annotations

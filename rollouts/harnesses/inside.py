@@ -62,9 +62,7 @@ def _protect(writable: list[str]) -> None:
 
 def _set_read_only(libc: ctypes.CDLL, path: str, on: bool) -> None:
     setting = struct.pack("4Q", _MOUNT_ATTR_RDONLY * on, _MOUNT_ATTR_RDONLY * (not on), 0, 0)
-    status = libc.syscall(
-        _SYS_MOUNT_SETATTR, _AT_FDCWD, path.encode(), _AT_RECURSIVE, setting, len(setting)
-    )
+    status = libc.syscall(_SYS_MOUNT_SETATTR, _AT_FDCWD, path.encode(), _AT_RECURSIVE, setting, len(setting))
     _checked(status, f"mount_setattr {path}")
 
 

@@ -81,7 +81,12 @@ class Place(Protocol):
         ...
 
     async def run(
-        self, argv: Sequence[str], *, env: Mapping[str, str], timeout_s: float, stop: asyncio.Event | None = None
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        timeout_s: float,
+        stop: asyncio.Event | None = None,
     ) -> Ended:
         """Run in work/ with no input, until it ends, `timeout_s` passed or `stop` is set.
 
@@ -118,7 +123,12 @@ class ScratchPlace:
                 path.chmod(0o755)
 
     async def run(
-        self, argv: Sequence[str], *, env: Mapping[str, str], timeout_s: float, stop: asyncio.Event | None = None
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        timeout_s: float,
+        stop: asyncio.Event | None = None,
     ) -> Ended:
         """See Place."""
         command = self._wrapped(argv) if self._isolated else list(argv)

@@ -87,7 +87,9 @@ async def _sampled(recipe: HarnessRecipe, dialect: str, stand: Stand, model_dir:
 def _tokenizer_of(prompts: list[str], model_dir: Path, target: Path) -> Path:
     """A model directory whose tokens are the lines that this harness writes: its prompts become short."""
     tokenizer = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
-    lines = {line for prompt in prompts for line in prompt.splitlines() if len(line) > 12 and "<|" not in line}
+    lines = {
+        line for prompt in prompts for line in prompt.splitlines() if len(line) > 12 and "<|" not in line
+    }
     tokenizer.add_tokens([AddedToken(line, normalized=False) for line in sorted(lines)])
     tokenizer.save(str(target / "tokenizer.json"))
     (target / "config.json").write_bytes((model_dir / "config.json").read_bytes())

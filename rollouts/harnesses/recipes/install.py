@@ -146,7 +146,9 @@ def require(name: str, install: Install) -> Installed:
     found = install.find(folder)
     if found is None:
         typed = " && ".join(shlex.join(command) for command in install.commands(folder))
-        raise NotInstalledError(f"{name} is not installed: palestra harness install {name}, which runs {typed}")
+        raise NotInstalledError(
+            f"{name} is not installed: palestra harness install {name}, which runs {typed}"
+        )
     return found
 
 

@@ -20,7 +20,10 @@ COMMAND_S = 120
 _TEXT = {"type": "string"}
 TOOLS: dict[str, tuple[str, list[str]]] = {
     "shell": ("Run a shell command and return what it prints.", ["command"]),
-    "edit": ("Write text to a file, or replace old by new in it where old is not empty.", ["path", "old", "new"]),
+    "edit": (
+        "Write text to a file, or replace old by new in it where old is not empty.",
+        ["path", "old", "new"],
+    ),
 }
 
 
@@ -70,7 +73,9 @@ def chat(model: str, prompt: str, history: list[Any]) -> str:
     ]
     history.append({"role": "user", "content": prompt})
     while True:
-        message = client.chat.completions.create(model=model, messages=history, tools=tools).choices[0].message
+        message = (
+            client.chat.completions.create(model=model, messages=history, tools=tools).choices[0].message
+        )
         history.append(message.model_dump(mode="json", exclude_none=True))
         for call in message.tool_calls or ():
             answer = use(call.function.name, call.function.arguments)
