@@ -22,6 +22,9 @@ REFUSED = 96
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 0x1
 _MS_BIND, _MS_REC = 0x1000, 0x4000
 _SYS_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 0x1
+_PR_CAPBSET_DROP = 24
+_KEPT_CAPABILITIES = {0, 1, 3, 4, 5, 6, 7, 8, 10}
+"""To own, to switch users, to kill, to bind low ports. Not to mount or to trace: that would undo the rest."""
 _CHUNK = 1 << 16
 
 
@@ -30,7 +33,9 @@ def main() -> None:
     plan = json.loads(sys.argv[1])
     try:
         _bring_loopback_up()
-        _protect(plan["writable"])
+        libc = ctypes.CDLL(None, use_errno=True)
+        _protect(libc, plan["writable"])
+        _drop_capabilities(libc)
         servers = {path: socket.create_server(("127.0.0.1", int(p))) for p, path in plan["relays"].items()}
     except OSError as error:
         print(f"inside: {error}", file=sys.stderr)
@@ -48,9 +53,8 @@ def _bring_loopback_up() -> None:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", _IFF_UP))
 
 
-def _protect(writable: list[str]) -> None:
+def _protect(libc: ctypes.CDLL, writable: list[str]) -> None:
     """Make all mounts read-only, but for the directories of `writable`."""
-    libc = ctypes.CDLL(None, use_errno=True)
     for path in writable:
         name = path.encode()
         _checked(libc.mount(name, name, None, _MS_BIND | _MS_REC, None), f"bind {path}")
@@ -64,6 +68,15 @@ def _set_read_only(libc: ctypes.CDLL, path: str, on: bool) -> None:
     setting = struct.pack("4Q", _MOUNT_ATTR_RDONLY * on, _MOUNT_ATTR_RDONLY * (not on), 0, 0)
     status = libc.syscall(_SYS_MOUNT_SETATTR, _AT_FDCWD, path.encode(), _AT_RECURSIVE, setting, len(setting))
     _checked(status, f"mount_setattr {path}")
+
+
+def _drop_capabilities(libc: ctypes.CDLL) -> None:
+    """Of all programs that are run from here on."""
+    with open("/proc/sys/kernel/cap_last_cap") as file:
+        last = int(file.read())
+    for capability in range(last + 1):
+        if capability not in _KEPT_CAPABILITIES:
+            _checked(libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0), f"drop capability {capability}")
 
 
 def _checked(status: int, what: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from palestra.rollouts.harnesses.place import Ended
 from palestra.rollouts.harnesses.recipes.install import Install, Venv
 from palestra.rollouts.harnesses.recipes.recipe import Address, DialectName, HarnessRecipe, Launch, ToolUse
 
@@ -33,6 +34,11 @@ class MiniSweAgent(HarnessRecipe):
             env = {"ANTHROPIC_API_KEY": model.key, "ANTHROPIC_API_BASE": model.root_url}
         argv = (program, "-y", "--exit-immediately", "-m", f"{provider}/{model.name}", "-t", prompt)
         return Launch((*argv, "-o", "trajectory.json"), {**env, **_SWITCHES})
+
+    def answer(self, ended: Ended) -> str:
+        """What was submitted."""
+        _, _, submitted = ended.stdout.rpartition("\nExit:\n")
+        return submitted.partition("\nSaved trajectory to")[0].strip()
 
     def last_use(self, text: str) -> ToolUse:
         """Its own ending."""
