@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 import orjson
@@ -16,6 +17,8 @@ _SWITCHES = {
     "DISABLE_AUTOUPDATER": "1",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
 }
+
+_SPENT = re.compile(r"[Pp]rompt is too long|exceeded the \d+ output token maximum")
 
 
 class ClaudeCode(HarnessRecipe):
@@ -36,11 +39,11 @@ class ClaudeCode(HarnessRecipe):
         return self._launch(program, ("-c", "-p", prompt), model)
 
     def problem(self, ended: Ended) -> str | None:
-        """See the class. A full context ends the session, it does not break it."""
+        """See the class. A full context, or a reply cut off time and again, ends the session without breaking it."""
         result = _result(ended)
         if result.get("is_error"):
             said = str(result.get("result") or result.get("subtype"))[:500]
-            return None if "rompt is too long" in said else said
+            return None if _SPENT.search(said) else said
         return super().problem(ended)
 
     def answer(self, ended: Ended) -> str:
