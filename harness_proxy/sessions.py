@@ -184,6 +184,11 @@ class Session:
         """Budgets that ran out so far."""
         return tuple(self._stops)
 
+    @property
+    def failed(self) -> bool:
+        """Whether something broke for good; a call that could not be served now is not that."""
+        return self._failure is not None
+
     def stop(self, why: str) -> None:
         """A budget ran out."""
         self._stops[why] = None
