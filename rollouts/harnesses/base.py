@@ -27,6 +27,10 @@ class Line(Protocol):
         """Budgets of the session that ran out."""
         ...
 
+    def failed(self) -> bool:
+        """Whether the session can no longer be scored, whatever the harness does."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ProxyLine:
@@ -46,6 +50,10 @@ class ProxyLine:
     def stops(self) -> Sequence[str]:
         """See Line."""
         return self.session.stops
+
+    def failed(self) -> bool:
+        """See Line."""
+        return self.session.failed
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -83,15 +84,16 @@ class Driver:
 
         Raises RolloutError: at boundary budget past `timeout_s`, at harness where it broke or asked no model,
         at provider where the proxy could not be reached. RecipeError where it cannot go on. A session whose
-        budget is spent is an end like any other.
+        budget is spent is an end like any other, and one that failed has its cause in its recording.
         """
         launch = self._launch(place, endpoint, text, again)
-        await place.write({f"home/{name}": content for name, content in launch.files.items()})
+        env = {**_environment(place), **launch.env}
+        files = {".profile": f"export PATH={shlex.quote(env['PATH'])}\n", **launch.files}
+        await place.write({f"home/{name}": content for name, content in files.items()})
         stop, line = asyncio.Event(), endpoint.line
-        watch = asyncio.create_task(_stop_when_spent(line, self._grace_s, stop)) if line is not None else None
+        watch = asyncio.create_task(_stop_when_over(line, self._grace_s, stop)) if line is not None else None
         before = line.last_call() if line is not None else None
         try:
-            env = {**_environment(place), **launch.env}
             ended = await place.run(launch.argv, env=env, timeout_s=timeout_s, stop=stop)
         finally:
             if watch is not None:
@@ -114,7 +116,7 @@ class Driver:
 
     async def _judge(self, ended: Ended, endpoint: Endpoint, before: int | None, timeout_s: float) -> None:
         line = endpoint.line
-        if line is not None and line.stops():
+        if line is not None and (line.stops() or line.failed()):
             return
         if ended.exit_code is None:
             raise RolloutError("budget", "run", f"{self.recipe.name} ran for more than {timeout_s:g} s")
@@ -127,8 +129,8 @@ class Driver:
             raise RolloutError("harness", "run", problem)
 
 
-async def _stop_when_spent(line: Line, grace_s: float, stop: asyncio.Event) -> None:
-    while not line.stops():
+async def _stop_when_over(line: Line, grace_s: float, stop: asyncio.Event) -> None:
+    while not (line.stops() or line.failed()):
         await asyncio.sleep(_POLL_S)
     await asyncio.sleep(grace_s)
     stop.set()
@@ -146,6 +148,6 @@ async def _reach(line: Line | None) -> None:
 
 def _environment(place: Place) -> dict[str, str]:
     """All that a harness gets of the environment, beside its recipe's."""
-    home = place.path("home")
+    home = place.path("home")  # its .profile repeats PATH: login shells, which codex starts, begin a new one
     path = os.pathsep.join([place.path("bin"), os.environ.get("PATH", os.defpath)])
     return {"HOME": home, "PATH": path, "TMPDIR": place.path("tmp"), "LANG": "C.UTF-8", "TERM": "dumb"}

@@ -5,6 +5,7 @@ Each habit is one session with the real program; the engine's replies depend on 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -151,6 +152,22 @@ async def test_a_request_that_is_asked_again_is_sampled_once(name: str, stand: S
     played = (await stand.play(recipe, engine(stand, reply))).unbroken()
     assert played.roles == ["agent", "agent"]
     assert not troubles
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=only(n)) for n in ("codex", "claude-code", "pi")])
+async def test_a_pause_for_new_weights_is_waited_for(name: str, stand: Stand) -> None:
+    recipe = find_recipe(name)
+
+    def reply(prompt: str) -> Reply:
+        if turns(prompt) == 0:
+            stand.proxies[-1].pause()
+            asyncio.get_running_loop().call_later(1.0, stand.proxies[-1].resume)
+            return odd(recipe.shell_use("echo one"))
+        return "There are 42."
+
+    played = (await stand.play(recipe, engine(stand, reply))).unbroken()
+    assert played.roles == ["agent", "agent"]
+    assert any("weights are being updated" in f for f in played.recording.findings)
 
 
 @only("openai-sdk")

@@ -61,7 +61,7 @@ class Stand:
 
     def __init__(self, rendering: Rendering) -> None:
         self.rendering = rendering
-        self._proxies: list[Proxy] = []
+        self.proxies: list[Proxy] = []
 
     async def play(
         self,
@@ -79,8 +79,8 @@ class Stand:
         needs_installed(recipe)
         rendering = rendering or self.rendering
         witness = Witness(engine)
-        proxy = Proxy(witness, rendering, retry_after_s=0.05)
-        self._proxies.append(proxy)
+        proxy = Proxy(witness, rendering, retry_after_s=1.0)
+        self.proxies.append(proxy)
         await proxy.start()
         sampling = Sampling(max_tokens=max_tokens, seed=1)
         session = proxy.open("r", mode="train", sampling=sampling, max_calls=max_calls)
@@ -99,7 +99,7 @@ class Stand:
 
     async def aclose(self) -> None:
         """Close the proxies."""
-        for proxy in self._proxies:
+        for proxy in self.proxies:
             await proxy.aclose()
 
 

@@ -21,7 +21,10 @@ name = "palestra"
 base_url = "{model.root_url}/v1"
 env_key = "PALESTRA_KEY"
 wire_api = "responses"
+stream_max_retries = 100
+stream_idle_timeout_ms = 3600000
 """
+"""A 429 with Retry-After counts as a lost stream: five of them would not outlast a change of weights."""
 _CUT = re.compile(r"Incomplete response returned|max_output_tokens|ran out of room")
 """Said before exit code 1 where a reply was cut off or the context is full: an end, not a crash."""
 

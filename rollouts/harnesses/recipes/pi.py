@@ -16,6 +16,9 @@ _APIS: dict[DialectName, tuple[str, str]] = {
     "gemini": ("google-generative-ai", "/v1beta"),
 }
 
+_SETTINGS = '{"retry": {"enabled": true, "maxRetries": 6, "baseDelayMs": 1000}}'
+"""A minute of patience in place of fourteen seconds."""
+
 
 class Pi(HarnessRecipe):
     """Exit 0, with nothing said, also after a context that was too long."""
@@ -29,7 +32,8 @@ class Pi(HarnessRecipe):
     def launch(self, program: str, prompt: str, model: Address) -> Launch:
         """A provider of its own in models.json."""
         argv = (program, "--provider", "palestra", "--model", model.name, "-p", prompt)
-        return Launch(argv, {"PI_OFFLINE": "1"}, {".pi/agent/models.json": _models(model)})
+        files = {".pi/agent/models.json": _models(model), ".pi/agent/settings.json": _SETTINGS}
+        return Launch(argv, {"PI_OFFLINE": "1"}, files)
 
     def resume(self, program: str, prompt: str, model: Address) -> Launch:
         """The latest conversation in this directory."""

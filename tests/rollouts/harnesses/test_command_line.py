@@ -16,8 +16,8 @@ from palestra.harness_proxy.engines.scripted import Script, ScriptedEngine
 from palestra.harness_proxy.rendering import Rendering
 from palestra.harness_proxy.server import Proxy
 from palestra.harness_proxy.testing import make_tiny_tokenizer
-from palestra.rollouts.errors import NotInstalledError, PlaceError, RecipeError
-from palestra.rollouts.harnesses import CommandLineHarness
+from palestra.rollouts.errors import NotInstalledError, PlaceError, RecipeError, RolloutError
+from palestra.rollouts.harnesses import CommandLineHarness, Endpoint
 from palestra.rollouts.harnesses.driver import Driver
 from palestra.rollouts.harnesses.place import namespaces
 from palestra.rollouts.harnesses.recipes import Address, HarnessRecipe, Installed, Launch, find_recipe
@@ -172,6 +172,39 @@ async def test_a_program_that_never_ends_is_ended_when_its_budget_is_spent(bench
     played = await bench.play("while True: ask(user)", lambda prompt, name: "Again. " * 20, tokens=90)
     assert played.rollout.failure is None
     assert played.rollout.truncated
+
+
+@dataclass(frozen=True)
+class Dead:
+    """The line to a proxy that has gone."""
+
+    where: Path
+
+    async def unix_socket(self) -> Path:
+        return self.where / "nothing"
+
+    def last_call(self) -> int | None:
+        return None
+
+    def stops(self) -> tuple[str, ...]:
+        return ()
+
+    def failed(self) -> bool:
+        return False
+
+
+async def test_a_proxy_out_of_reach_is_no_fault_of_the_program(tmp_path: Path) -> None:
+    endpoint = Endpoint("http://127.0.0.1:1/v1", "key", line=Dead(tmp_path))
+    driver = Driver(Program("ask(user)"), isolated=False)
+    async with driver.place(endpoint) as place:
+        with pytest.raises(RolloutError, match="provider failed in connect: the proxy cannot be reached"):
+            await driver.prompt(place, endpoint, "Go.", timeout_s=30)
+
+
+async def test_a_proxy_elsewhere_has_no_line_into_an_isolated_place() -> None:
+    with pytest.raises(RolloutError, match="the proxy is in another process"):
+        async with Driver(Program("")).place(Endpoint("http://127.0.0.1:1/v1", "key")):
+            pass
 
 
 def test_a_harness_that_is_not_there_says_what_to_type() -> None:
