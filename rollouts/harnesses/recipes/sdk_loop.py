@@ -81,7 +81,7 @@ def chat(model: str, prompt: str, history: list[Any]) -> str:
             answer = use(call.function.name, call.function.arguments)
             history.append({"role": "tool", "tool_call_id": call.id, "content": answer})
         if not message.tool_calls:
-            return message.content or ""
+            return str(message.content or "")
 
 
 def responses(model: str, prompt: str, history: list[Any]) -> str:
@@ -95,16 +95,18 @@ def responses(model: str, prompt: str, history: list[Any]) -> str:
     ]
     history.append({"role": "user", "content": prompt})
     while True:
-        events = client.responses.create(model=model, input=history, tools=tools, store=False, stream=True)
+        events: Any = client.responses.create(
+            model=model, input=history, tools=tools, store=False, stream=True
+        )
         ends = ("response.completed", "response.incomplete")
-        reply = next(event for event in events if event.type in ends).response
+        reply: Any = next(event for event in events if event.type in ends).response
         history += [item.model_dump(mode="json", exclude_none=True) for item in reply.output]
-        calls = [item for item in reply.output if item.type == "function_call"]
+        calls: list[Any] = [item for item in reply.output if item.type == "function_call"]
         for call in calls:
             answer = use(call.name, call.arguments)
             history.append({"type": "function_call_output", "call_id": call.call_id, "output": answer})
         if not calls:
-            return reply.output_text
+            return str(reply.output_text)
 
 
 def anthropic(model: str, prompt: str, history: list[Any]) -> str:
@@ -119,9 +121,9 @@ def anthropic(model: str, prompt: str, history: list[Any]) -> str:
             model=model, messages=history, tools=tools, max_tokens=4096,
             thinking={"type": "enabled", "budget_tokens": 1024},
         ) as stream:  # fmt: skip
-            reply = stream.get_final_message()
+            reply: Any = stream.get_final_message()
         history.append({"role": "assistant", "content": [b.to_dict(mode="json") for b in reply.content]})
-        calls = [block for block in reply.content if block.type == "tool_use"]
+        calls: list[Any] = [block for block in reply.content if block.type == "tool_use"]
         if not calls:
             return "".join(block.text for block in reply.content if block.type == "text")
         results = [
