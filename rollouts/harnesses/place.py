@@ -170,7 +170,7 @@ async def scratch_place(
 ) -> AsyncIterator[ScratchPlace]:
     """A ScratchPlace in a new directory, which is removed afterwards. Raises PlaceError."""
     if isolated:
-        namespaces()
+        await asyncio.to_thread(namespaces)
     root = Path(tempfile.mkdtemp(prefix="palestra-place-"))
     try:
         yield ScratchPlace(root, wire, isolated=isolated, work=work)

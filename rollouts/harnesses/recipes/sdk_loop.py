@@ -73,9 +73,8 @@ def chat(model: str, prompt: str, history: list[Any]) -> str:
     ]
     history.append({"role": "user", "content": prompt})
     while True:
-        message = (
-            client.chat.completions.create(model=model, messages=history, tools=tools).choices[0].message
-        )
+        reply: Any = client.chat.completions.create(model=model, messages=history, tools=tools)
+        message = reply.choices[0].message
         history.append(message.model_dump(mode="json", exclude_none=True))
         for call in message.tool_calls or ():
             answer = use(call.function.name, call.function.arguments)
