@@ -306,6 +306,15 @@ async def test_an_unavailable_engine_is_503_and_forgiven_once_served(bench: Any)
     assert any("starting" in f for f in recording.findings)
 
 
+async def test_an_outage_is_over_though_the_body_came_back_with_other_metadata(bench: Any) -> None:
+    """codex numbers its tries in client_metadata."""
+    b = await bench([EngineUnavailableError("starting"), "Hello."])
+    session = b.open()
+    assert (await b.ask(session, [USER], client_metadata={"try": 1})).status == 503
+    assert (await b.ask(session, [USER], client_metadata={"try": 2})).status == 200
+    assert b.close(session).failure is None
+
+
 async def test_an_outage_that_the_harness_gave_up_on_fails_the_rollout(bench: Any) -> None:
     b = await bench([EngineUnavailableError("lost"), "Other."])
     session = b.open()

@@ -51,7 +51,9 @@ class Played:
     def unbroken(self) -> Played:
         """The main thread is one branch, and all of it was delivered."""
         self.faithful()
-        assert (self.audit.branches, dict(self.audit.drifts), self.audit.undelivered) == (1, {}, 0), self.audit
+        assert (self.audit.branches, dict(self.audit.drifts), self.audit.undelivered) == (1, {}, 0), (
+            self.audit
+        )
         assert self.recording.failure is None, self.recording.failure
         return self
 
