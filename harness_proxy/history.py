@@ -23,9 +23,8 @@ from functools import cached_property
 from itertools import islice, takewhile
 from typing import Any, Literal
 
-import orjson
-
 from palestra.trajectories.model import Drift, Message
+from palestra.trajectories.normal import normal_form
 
 DroppedReasoning = Literal["splice", "fork"]
 """What a reply that comes back without its reasoning is: the same one, or another."""
@@ -228,27 +227,6 @@ def _is_reply(read: _Read) -> bool:
 
 def _lacks_reasoning(message: Message, reply: Point) -> bool:
     return not message.reasoning and bool(_message(reply).reasoning)
-
-
-def normal_form(message: Message) -> Hashable:
-    """Role, trimmed text, media and tool calls; ids, reasoning and the spelling of arguments do not count."""
-    calls = tuple((c.name, _normal_arguments(c.arguments)) for c in message.tool_calls)
-    return (message.role, message.content.strip(), calls, message.media)
-
-
-def _normal_arguments(arguments: str) -> str | bytes:
-    try:
-        return orjson.dumps(_normal_value(orjson.loads(arguments)), option=orjson.OPT_SORT_KEYS)
-    except (ValueError, TypeError, RecursionError):  # not JSON, or too deep for it
-        return arguments.strip()
-
-
-def _normal_value(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _normal_value(v) for k, v in value.items() if v is not None}
-    if isinstance(value, list):
-        return [_normal_value(v) for v in value]
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
 def _equal(message: Message, reply: Point) -> bool:
