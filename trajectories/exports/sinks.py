@@ -129,6 +129,7 @@ class Documents:
     def __init__(self, out: Path, asked: Mapping[str, Any]) -> None:
         self._out = _directory(out)
         self.state = _read_state(out / "export.json", asked)
+        self.checkpoint()
 
     def write(self, rollout_id: str, rows: Iterable[Any]) -> int:
         count = 0
@@ -158,6 +159,7 @@ class Parquet:
         self.state = _read_state(out / "export.json", asked)
         self._rows: dict[str, list[Any]] = {table: [] for table in TABLES}
         self._tokens = 0
+        self.checkpoint()
 
     def write(self, rollout_id: str, rows: Iterable[tuple[str, Any]]) -> int:
         count = 0

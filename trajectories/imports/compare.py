@@ -39,10 +39,8 @@ def compare_traces(trajectory: Trajectory, trace: Trace) -> list[Difference]:
     """
     recorded = [s for s in trace_of(trajectory).steps if s.source == "agent" and s.metrics is not None]
     traced = [s for s in trace.steps if s.source == "agent"]
-    matcher = SequenceMatcher(None, [_key(s) for s in recorded], [_key(s) for s in traced], autojunk=False)
     found: list[Difference] = []
-    for _, first, end, other, other_end in matcher.get_opcodes():
-        ours, theirs = recorded[first:end], traced[other:other_end]
+    for ours, theirs in _aligned(recorded, traced):
         for a, b in zip(ours, theirs, strict=False):
             found += _differences(a, b)
         found += [Difference("missing", s.step_id, _brief(s), "") for s in ours[len(theirs) :]]
@@ -50,8 +48,24 @@ def compare_traces(trajectory: Trajectory, trace: Trace) -> list[Difference]:
     return found
 
 
-def _key(step: TraceStep) -> Hashable:
-    return step.text.strip(), _calls(step)
+_Stretch = tuple[list[TraceStep], list[TraceStep]]
+
+
+def _aligned(recorded: list[TraceStep], traced: list[TraceStep]) -> Iterator[_Stretch]:
+    """Stretches of the two that belong together; of as many steps in both, step by step."""
+    if len(recorded) == len(traced):
+        yield recorded, traced
+        return
+    ids = {c.tool_call_id for s in recorded for c in s.tool_calls or ()}
+    keys = [[_key(s, ids) for s in steps] for steps in (recorded, traced)]
+    for _, i, i_end, j, j_end in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+        yield recorded[i:i_end], traced[j:j_end]
+
+
+def _key(step: TraceStep, known_ids: set[str]) -> Hashable:
+    """The ids of a step's tool calls where they are the recording's, else what it says and calls."""
+    ids = tuple(c.tool_call_id for c in step.tool_calls or ())
+    return ids if ids and known_ids.issuperset(ids) else (step.text.strip(), _calls(step))
 
 
 def _calls(step: TraceStep) -> Hashable:
