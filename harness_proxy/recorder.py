@@ -55,6 +55,8 @@ class _Prompt:
     drift: Drift | None
     after: int | None
     """The node that a bridged prompt continues."""
+    cached: int = 0
+    """Tokens that the prompt took over from the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,7 @@ class Recorder:
         if prompt is None:
             return None
         array = np.concatenate([path, np.array(prompt.ids[len(path) :], np.int32)])
-        return _Prompt(prompt.ids, array, prompt.segments, "bridge", None, reply.node_id)
+        return _Prompt(prompt.ids, array, prompt.segments, "bridge", None, reply.node_id, len(path))
 
     def _render(self, work: _Work) -> _Prompt:
         prompt = self._rendered(work.point.messages(), work.request.tools)
@@ -255,6 +257,8 @@ class Recorder:
             logprobs=tuple(zip(texts, logprobs, strict=False)),
             prompt_ids=tuple(prompt.ids) if work.request.token_ids else (),
             token_ids=tuple(ids) if work.request.token_ids else (),
+            cached_tokens=prompt.cached,
+            reasoning_tokens=self._rendering.reasoning_tokens(message, ids),
         )
 
 

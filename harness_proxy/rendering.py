@@ -49,6 +49,7 @@ class Rendering:
         self._renderer = renderer
         self._tokenizer = tokenizer
         self.stop_token_ids: tuple[int, ...] = tuple(renderer.get_stop_token_ids())
+        self._end_of_thought: int | None = tokenizer.convert_tokens_to_ids("</think>")
 
     @classmethod
     def load(
@@ -139,6 +140,18 @@ class Rendering:
         content = "\n".join(filter(None, [parsed.content, *broken]))
         status: ParseStatus = "malformed" if broken else "ok" if good else "text"
         return Message("assistant", content, parsed.reasoning_content or None, good), status
+
+    def reasoning_tokens(self, message: Message, sampled_ids: Sequence[int]) -> int:
+        """How many of `sampled_ids` are the reasoning of `message`: to the end of </think>, or all where that was
+        not reached. In a format without such a token, as many as its text has alone."""
+        if not message.reasoning:
+            return 0
+        if self._end_of_thought is None:
+            return min(len(self.encode(message.reasoning)), len(sampled_ids))
+        try:
+            return sampled_ids.index(self._end_of_thought) + 1
+        except ValueError:
+            return len(sampled_ids)
 
     def _text(self, ids: Sequence[int]) -> str:
         return self.decode([i for i in ids if i not in self.stop_token_ids])

@@ -3,6 +3,7 @@
 `system` becomes the first message; system messages in mid-conversation stay where they are. cache_control
 means nothing here, and Claude Code's billing block, which changes from call to call, is left out of the
 prompt. Thinking blocks are sent to callers that turned thinking on; their signature carries the reply id.
+`return_token_ids: true` adds prompt_token_ids and token_ids to the message (in a stream: to message_delta).
 Tools without an input_schema (web_search and other tools of Anthropic's servers) are not offered to the model.
 
 Source of the shapes: the Anthropic API reference and what real clients were seen to send and accept.
@@ -62,6 +63,7 @@ class AnthropicDialect:
             unapplied=(*_unapplied(fields), *left_out),
             max_tokens=shared.token_limit(fields.get("max_tokens"), "max_tokens"),
             stream=fields.get("stream") is True,
+            token_ids=fields.get("return_token_ids") is True,
             role=role,
         )
 
@@ -90,6 +92,7 @@ class AnthropicDialect:
         return orjson.dumps(
             _envelope(request, reply)
             | {"content": content, "stop_reason": _stop_reason(reply), "usage": _usage(reply)}
+            | shared.token_fields(request, reply)
         )
 
     def stream(self, request: Request, reply: Reply) -> bytes:
@@ -262,7 +265,8 @@ def _events(request: Request, reply: Reply) -> Iterator[dict[str, Any]]:
             yield {"type": "content_block_delta", "index": index, "delta": delta}
         yield {"type": "content_block_stop", "index": index}
     stopped = {"stop_reason": _stop_reason(reply), "stop_sequence": None}
-    yield {"type": "message_delta", "delta": stopped, "usage": _usage(reply)}
+    tokens = shared.token_fields(request, reply)
+    yield {"type": "message_delta", "delta": stopped, "usage": _usage(reply), **tokens}
     yield {"type": "message_stop"}
 
 
@@ -272,12 +276,14 @@ def _stop_reason(reply: Reply) -> str:
     return "tool_use" if reply.message.tool_calls else "end_turn"
 
 
-def _usage(reply: Reply) -> dict[str, int]:
+def _usage(reply: Reply) -> dict[str, Any]:
+    """input_tokens are those that were not cached, in this API."""
     return {
-        "input_tokens": reply.prompt_tokens,
+        "input_tokens": reply.prompt_tokens - reply.cached_tokens,
         "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": 0,
+        "cache_read_input_tokens": reply.cached_tokens,
         "output_tokens": reply.completion_tokens,
+        "output_tokens_details": {"thinking_tokens": reply.reasoning_tokens},
     }
 
 

@@ -57,6 +57,10 @@ class Reply:
     prompt_ids: tuple[int, ...] = ()
     token_ids: tuple[int, ...] = ()
     """Both only where asked for."""
+    cached_tokens: int = 0
+    """Of the prompt tokens, those that were on record and were not rendered again."""
+    reasoning_tokens: int = 0
+    """Of the completion tokens, those of the reasoning."""
 
 
 class Dialect(Protocol):

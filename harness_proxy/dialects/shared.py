@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from palestra.harness_proxy.dialects.base import Reply, Request
 from palestra.harness_proxy.errors import BadRequestError, RequestError
 
 T = TypeVar("T")
@@ -129,6 +130,13 @@ def _model(name: str) -> dict[str, Any]:
     methods = ["generateContent", "streamGenerateContent", "countTokens"]
     google = {"name": f"models/{name}", "displayName": name, "supportedGenerationMethods": methods}
     return {**openai, **anthropic, "lifecycle": "active", **google}
+
+
+def token_fields(request: Request, reply: Reply) -> dict[str, Any]:
+    """Token ids of prompt and reply, spelled as vLLM does, for callers that set `return_token_ids`."""
+    if not request.token_ids:
+        return {}
+    return {"prompt_token_ids": reply.prompt_ids, "token_ids": reply.token_ids}
 
 
 def openai_error(error: RequestError) -> bytes:

@@ -57,8 +57,8 @@ def _aligned(recorded: list[TraceStep], traced: list[TraceStep]) -> Iterator[_St
         yield recorded, traced
         return
     ids = {c.tool_call_id for s in recorded for c in s.tool_calls or ()}
-    keys = [[_key(s, ids) for s in steps] for steps in (recorded, traced)]
-    for _, i, i_end, j, j_end in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+    ours, theirs = [[_key(s, ids) for s in steps] for steps in (recorded, traced)]
+    for _, i, i_end, j, j_end in SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
         yield recorded[i:i_end], traced[j:j_end]
 
 

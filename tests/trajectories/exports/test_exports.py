@@ -53,13 +53,13 @@ def recordings(draw: st.DrawFn) -> Trajectory:
     token = iter(range(1, 10_000))
     for seq in range(draw(st.integers(1, 6))):
         before = draw(st.sampled_from(ends))
-        role = "tool" if before and draw(st.booleans()) else "user"
+        role = draw(st.sampled_from(["tool", "user"])) if before else "user"
         prompt = [*before, *(next(token) for _ in range(draw(st.integers(1, 3)))), 0]
         sampled = [next(token) for _ in range(draw(st.integers(1, 4)))]
         made = (ToolCall(f"call_{seq}", "f", draw(st.sampled_from(["{}", '{"x": NaN}', "[1]", "\ud800"]))),)
-        reply = Message("assistant", draw(st.text(max_size=3)), None, made if draw(st.booleans()) else ())
+        reply = Message("assistant", draw(st.text(max_size=3)), None, draw(st.sampled_from([made, ()])))
         asked = Message(role, "q", tool_call_id=f"call_{seq - 1}" if role == "tool" else None)
-        logprobs = -np.array(sampled, np.float32) / 8
+        logprobs = np.array([-x / 8 for x in sampled], np.float32)
         ids = [np.array(x, np.int32) for x in (prompt, sampled)]
         node = graph.commit(ids[0], [Segment(asked, len(prompt) - 1)], reply, ids[1], logprobs)
         call = Call(
