@@ -19,6 +19,7 @@ import orjson
 from palestra.harness_proxy.dialects import shared
 from palestra.harness_proxy.dialects.base import Reply, Request
 from palestra.harness_proxy.errors import BadRequestError, BodyTooLargeError, ContextLengthError, RequestError
+from palestra.harness_proxy.media import Attachments
 from palestra.trajectories.model import Message, Role, ToolCall
 
 CALL_PATH = "/v1/messages"
@@ -67,14 +68,14 @@ class AnthropicDialect:
             role=role,
         )
 
-    def read(self, turn: Any) -> Sequence[Message]:
+    def read(self, turn: Any, attachments: Attachments | None = None) -> Sequence[Message]:
         fields = shared.require(dict, turn, "a message")
         role, content = fields.get("role"), fields.get("content")
         if role == "system":
             return (Message("system", shared.texts(content, ("text",), "content")),)
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         if role == "user":
-            return _user(_blocks(blocks))
+            return _user(_blocks(blocks), attachments)
         if role == "assistant":
             return (_assistant(_blocks(blocks)),)
         raise BadRequestError(f"role must be user, assistant or system, got {str(role)[:80]!r}")
@@ -158,29 +159,31 @@ def _blocks(content: Any) -> list[dict[str, Any]]:
     return [shared.require(dict, block, "a block of content") for block in blocks]
 
 
-def _user(blocks: list[dict[str, Any]]) -> list[Message]:
-    """Tool results and the text between them, in the order sent."""
+def _user(blocks: list[dict[str, Any]], attachments: Attachments | None) -> list[Message]:
+    """Tool results and the text and images between them, in the order sent."""
     messages: list[Message] = []
     text: list[dict[str, Any]] = []
     for block in blocks:
         if block.get("type") == "tool_result":
-            messages += _text_message(text)
+            messages += _text_message(text, attachments)
             text = []
-            messages.append(_tool_result(block))
+            messages.append(_tool_result(block, attachments))
         else:
             text.append(block)
-    return messages + _text_message(text) if text or messages else [Message("user", "")]
+    return messages + _text_message(text, attachments) if text or messages else [Message("user", "")]
 
 
-def _text_message(blocks: list[dict[str, Any]]) -> list[Message]:
-    return [Message("user", shared.texts(blocks, ("text",), "user content"))] if blocks else []
+def _text_message(blocks: list[dict[str, Any]], attachments: Attachments | None) -> list[Message]:
+    if not blocks:
+        return []
+    content, media = shared.content(blocks, ("text",), "user content", attachments)
+    return [Message("user", content, media=media)]
 
 
-def _tool_result(block: dict[str, Any]) -> Message:
+def _tool_result(block: dict[str, Any], attachments: Attachments | None) -> Message:
     call_id = shared.optional(str, block.get("tool_use_id"), "tool_use_id")
-    return Message(
-        "tool", shared.texts(block.get("content"), ("text",), "tool_result content"), tool_call_id=call_id
-    )
+    content, media = shared.content(block.get("content"), ("text",), "tool_result content", attachments)
+    return Message("tool", content, tool_call_id=call_id, media=media)
 
 
 def _assistant(blocks: list[dict[str, Any]]) -> Message:

@@ -21,6 +21,7 @@ from palestra.harness_proxy.dialects import shared
 from palestra.harness_proxy.dialects.base import Reply, Request
 from palestra.harness_proxy.dialects.gemini_contents import field, read_content, read_system
 from palestra.harness_proxy.errors import BadRequestError, ContextLengthError, RequestError
+from palestra.harness_proxy.media import Attachments
 from palestra.trajectories.model import Message
 
 _CALL = re.compile(r"/v1(?:alpha|beta|beta1)?/(?:.+/)?(?:models|tunedModels)/(.+):(\w+)")
@@ -81,8 +82,8 @@ class GeminiDialect:
             target=target,
         )
 
-    def read(self, turn: Any) -> Sequence[Message]:
-        return read_content(turn)
+    def read(self, turn: Any, attachments: Attachments | None = None) -> Sequence[Message]:
+        return read_content(turn, attachments)
 
     def reply_id(self, turn: Any) -> str | None:
         for part in turn.get("parts") or ():

@@ -23,6 +23,7 @@ from palestra.harness_proxy.dialects.responses_input import grouped, read_items,
 from palestra.harness_proxy.dialects.responses_output import Item, item_events, output_items
 from palestra.harness_proxy.dialects.responses_tools import declarations
 from palestra.harness_proxy.errors import BadRequestError, RequestError
+from palestra.harness_proxy.media import Attachments
 from palestra.trajectories.model import Message
 
 CALL_PATH = "/v1/responses"
@@ -70,8 +71,8 @@ class ResponsesDialect:
             token_ids=fields.get("return_token_ids") is True,
         )
 
-    def read(self, turn: Any) -> Sequence[Message]:
-        return read_items(turn)
+    def read(self, turn: Any, attachments: Attachments | None = None) -> Sequence[Message]:
+        return read_items(turn, attachments)
 
     def reply_id(self, turn: Any) -> str | None:
         return reply_id_of(turn)

@@ -65,7 +65,7 @@ def retyped(draw: Draw, text: str) -> Any:
 def cut(draw: Draw, text: str) -> list[str]:
     """`text` as it is, or in two."""
     at = draw(st.integers(0, len(text)))
-    return draw(st.sampled_from([[text], [text[:at], text[at:]]]))
+    return list(draw(st.sampled_from([[text], [text[:at], text[at:]]])))
 
 
 class Anthropic:
@@ -84,8 +84,7 @@ class Anthropic:
         return {"role": "user", "content": text}
 
     def results(self, calls: list[str], text: str) -> list[Any]:
-        blocks: list[Any] = [{"type": "tool_result", "tool_use_id": c, "content": text} for c in calls]
-        blocks.append({"type": "text", "text": f"Reminder: {text}"})
+        blocks = [{"type": "tool_result", "tool_use_id": c, "content": text} for c in calls]
         return [{"role": "user", "content": blocks}, {"role": "system", "content": "Mind the time."}]
 
     def rewritten(self, draw: Draw, turns: list[Any]) -> list[Any]:
@@ -96,10 +95,8 @@ class Anthropic:
             return [{**turn, "content": self._text(draw, text)} for text in cut(draw, turn["content"])]
         blocks = [self._block(draw, b) for b in turn["content"]]
         if turn["role"] == "user":
-            if draw(st.booleans()):
-                return [{**turn, "content": [block]} for block in blocks]
-            *results, last = blocks
-            return [{**turn, "content": [*results, *({**last, "text": t} for t in cut(draw, last["text"]))]}]
+            one_each = [{**turn, "content": [block]} for block in blocks]
+            return list(draw(st.sampled_from([one_each, [{**turn, "content": blocks}]])))
         if draw(st.booleans()):
             blocks = [b for b in blocks if b["type"] != "thinking"]
         if draw(st.booleans()) and len(blocks) > 1:
