@@ -87,7 +87,9 @@ class History:
             points.pop()
         new = [(read(turn), reply_id(turn)) for turn in turns[len(points) :]]
         root = self._roots.setdefault(tools_sha256, Point())
-        if new and not _is_reply(new[0]) and (lost := _back_to_reply(points, root)):
+        last = points[-1] if points else None
+        asked = last is not None and bool(last.replies) and bool(new) and _is_reply(new[0])
+        if new and not asked and (lost := _back_to_reply(points, root)):
             new = [(read(turn), reply_id(turn)) for turn in turns[len(points) : len(points) + lost]] + new
         point = (points[-1] if points else None) or root
         position = 0

@@ -22,6 +22,7 @@ import orjson
 
 from palestra.harness_proxy.errors import RenderingError
 from palestra.harness_proxy.tokenizer import LocalTokenizer
+from palestra.trajectories.chat import chat_message
 from palestra.trajectories.graph import Segment
 from palestra.trajectories.model import Message, ParseStatus, ToolCall
 
@@ -86,7 +87,7 @@ class Rendering:
 
         Raises RenderingError for a history that the family's format does not allow.
         """
-        wire = [_to_wire(m) for m in messages]
+        wire = [chat_message(m) for m in messages]
         try:
             rendered = self._renderer.render(wire, tools=list(tools) or None, add_generation_prompt=True)
         except ValueError as error:
@@ -112,7 +113,7 @@ class Rendering:
         bridged = self._renderer.bridge_to_next_turn(
             previous[: len(prompt_ids)],
             previous[len(prompt_ids) :],
-            [_to_wire(m) for m in messages],
+            [chat_message(m) for m in messages],
             tools=list(tools) or None,
         )
         if bridged is None or bridged.token_ids[:start] != previous:
@@ -181,22 +182,6 @@ def _sampled_arguments(raw: str, arguments: dict[str, Any]) -> str:
         if value == arguments:
             return raw[key.end() : end]
     return json.dumps(arguments, ensure_ascii=False)
-
-
-def _to_wire(message: Message) -> dict[str, Any]:
-    wire: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.tool_calls:
-        wire["tool_calls"] = [
-            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
-            for c in message.tool_calls
-        ]
-    optional = {
-        "reasoning_content": message.reasoning,
-        "tool_call_id": message.tool_call_id,
-        "name": message.name,
-    }
-    wire.update((k, v) for k, v in optional.items() if v is not None)
-    return wire
 
 
 def _message_ends(rendered: Any, messages: Sequence[Message]) -> list[int]:

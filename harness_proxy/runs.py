@@ -6,6 +6,7 @@ a role to the next. What they keep is the text in its order, but for whitespace 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 
@@ -13,6 +14,7 @@ from palestra.harness_proxy.points import Point, message_of
 from palestra.trajectories.model import Message
 from palestra.trajectories.normal import normal_form
 
+_SPACE = re.compile(r"\s*")
 _RUNS = 64
 """Runs of messages after one reply that are tried as one that was cut in other places."""
 
@@ -32,7 +34,7 @@ def same_end(start: Point, run: Sequence[Message]) -> Point | None:
     point: Point | None = start
     for message in run:
         point = point.children.get(normal_form(message)) if point is not None else None
-    if point is not None:
+    if point is not None and point.replies:
         return None
     ends = islice(reversed(start.ends), _RUNS)
     return next((end for end in ends if same_run([message_of(p) for p in end.since_reply()[1]], run)), None)
@@ -68,11 +70,20 @@ def _same_part(old: list[Message], new: list[Message]) -> bool:
 def same_text(old: Sequence[str], new: Sequence[str]) -> bool:
     """Whether pieces join to the same text, but for whitespace where a piece begins or ends."""
     ours, theirs = (filter(None, (piece.strip() for piece in pieces)) for pieces in (old, new))
-    left, right = next(ours, ""), next(theirs, "")
+    left, right, i, j = next(ours, ""), next(theirs, ""), 0, 0
     while left and right:
-        size = min(len(left), len(right))
-        if left[:size] != right[:size]:
+        size = min(len(left) - i, len(right) - j)
+        if left[i : i + size] != right[j : j + size]:
             return False
-        left = left[size:].lstrip() or next(ours, "")
-        right = right[size:].lstrip() or next(theirs, "")
+        i, j = _after_space(left, i + size), _after_space(right, j + size)
+        if i == len(left):
+            left, i = next(ours, ""), 0
+        if j == len(right):
+            right, j = next(theirs, ""), 0
     return not left and not right
+
+
+def _after_space(text: str, position: int) -> int:
+    found = _SPACE.match(text, position)
+    assert found is not None
+    return found.end()

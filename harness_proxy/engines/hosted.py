@@ -50,7 +50,7 @@ class TextReply:
 
 
 class HostedEngine:
-    """A chat endpoint; an `Engine` that has no `generate`. Sampling is the session's; what it leaves at its default is not sent."""
+    """A chat endpoint; an `Engine` without `generate`. Of the session's sampling, defaults are not sent."""
 
     def __init__(
         self,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+import aiohttp
 import anthropic
 import httpx
 import openai
@@ -18,7 +20,12 @@ from palestra.harness_proxy.engines.hosted import HostedEngine
 from palestra.harness_proxy.errors import CaptureError, RenderingError
 from palestra.harness_proxy.server import Proxy
 from palestra.harness_proxy.sessions import Recording, Session
-from palestra.trajectories.model import Message, Sampling
+from palestra.trajectories.exports.formats import FORMATS, Selection, left_out
+from palestra.trajectories.exports.trl import sft_rows
+from palestra.trajectories.imports.atif import trace_of
+from palestra.trajectories.imports.compare import compare_traces
+from palestra.trajectories.model import Failure, Message, Rollout, Sampling, Trajectory
+from palestra.trajectories.sample import samples
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 DATA_URL = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
@@ -213,10 +220,32 @@ async def test_gemini(proxy: Proxy, upstream: Upstream) -> None:
     client.close()
 
 
-async def ask(proxy: Proxy, session: Session, content: Any = "Hi") -> tuple[int, Any]:
-    import aiohttp
+async def test_a_demonstration_is_exported_for_fine_tuning(proxy: Proxy, upstream: Upstream) -> None:
+    """Each reply of the hosted model is in one completion, images by their hash; there are no tokens to train."""
+    session = opened(proxy)
+    content = [{"type": "image_url", "image_url": {"url": DATA_URL}}, {"type": "text", "text": "What?"}]
+    history: list[Any] = [{"role": "user", "content": content}]
+    _, body = await ask(proxy, session, history)
+    reply = body["choices"][0]["message"]
+    history += [reply, {"role": "tool", "tool_call_id": reply["tool_calls"][0]["id"], "content": "a b"}]
+    await ask(proxy, session, history)
+    recording = proxy.close(session)
+    failure = Failure("cancelled", "by hand", "no task")
+    rollout = Rollout("r", "run", "g", "t", 0, 1, "eval", "loop", "1", "text", 0, failure=failure)
+    trajectory = Trajectory(rollout, recording.nodes, recording.calls, (), {}, recording.blobs)
+    (row,) = sft_rows(trajectory)
+    image = {"type": "image", "sha256": hashlib.sha256(PNG).hexdigest(), "mime": "image/png"}
+    assert row["prompt"] == [{"role": "user", "content": [image, {"type": "text", "text": "What?"}]}]
+    assert [m["role"] for m in row["completion"]] == ["assistant", "tool", "assistant"]
+    assert row["reward"] is None
+    assert not samples(trajectory) and compare_traces(trajectory, trace_of(trajectory)) == []
+    form = FORMATS["trl-sft"]
+    assert left_out(form, Selection(), rollout) == "no valid score"
+    assert left_out(form, Selection(unscored=True), rollout) is None
 
-    body = {"messages": [{"role": "user", "content": content}]}
+
+async def ask(proxy: Proxy, session: Session, messages: Any = None) -> tuple[int, Any]:
+    body = {"messages": messages or [{"role": "user", "content": "Hi"}]}
     headers = {"authorization": f"Bearer {session.key}"}
     async with aiohttp.ClientSession() as client:
         url = f"{session.base_url}/chat/completions"

@@ -36,6 +36,12 @@ def test_only_whitespace_at_a_cut_is_forgiven(one: list[str], other: list[str]) 
         assert "".join("".join(one).split()) == "".join("".join(other).split())
 
 
+def test_many_small_pieces_are_compared_in_linear_time() -> None:
+    whole = "ab " * 300_000
+    assert same_text([whole], list(whole))
+    assert not same_text([whole], [*whole, "c"])
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -84,6 +90,13 @@ def test_a_run_that_departs_in_the_middle_is_read_from_its_beginning() -> None:
     history.record(walk(history, Message("system", "s"), *user("a", "b", "c")), reply, 0)
     point = walk(history, Message("system", "s"), *user("a", "b c"), reply)
     assert point.node_id == 0
+
+
+def test_an_empty_message_may_be_lost() -> None:
+    history = History()
+    reply = Message("assistant", "one")
+    history.record(walk(history, *user("a", "")), reply, 0)
+    assert walk(history, *user("a"), reply).node_id == 0
 
 
 def test_a_longer_run_is_another_place() -> None:

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from palestra.harness_proxy.rendering import Rendering
-from palestra.trajectories.model import Message
+from palestra.trajectories.exports.atif import to_atif
+from palestra.trajectories.model import Message, Rollout, Score, Trajectory
+
+SCORED = Rollout("r", "run", "g", "t", 0, 1, "train", "loop", "1", "tokens", 0, score=Score(1.0, True))
 
 
 async def test_the_path_of_a_bridge_is_cached(bench: Any) -> None:
@@ -20,7 +23,10 @@ async def test_the_path_of_a_bridge_is_cached(bench: Any) -> None:
     cached = [u["usage"]["prompt_tokens_details"]["cached_tokens"] for u in (first, second)]
     assert cached == [0, first["usage"]["total_tokens"]]
     assert cached[1] < second["usage"]["prompt_tokens"]
-    b.close(session)
+    recording = b.close(session)
+    document = to_atif(Trajectory(SCORED, recording.nodes, recording.calls))
+    steps = [step for step in document["steps"] if step["source"] == "agent"]
+    assert [step["metrics"]["cached_tokens"] for step in steps] == cached
 
 
 @pytest.mark.parametrize("script", ["<think>\nHm, é.\n</think>\n\nYes.", "Yes."])
