@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -152,10 +153,16 @@ def _refusal(status: int, text: str, url: str, wait_s: float | None) -> Exceptio
     if status in _AGAIN or status >= 500:
         return _TryAgain(what, wait_s)
     if status in (400, 413) and any(phrase in text for phrase in _TOO_LONG):
-        return PromptTooLongError(0, 0)
+        return PromptTooLongError(*_sizes(text))
     if status in (400, 413, 422):
         return InvalidRequestError(what)
     return EngineError(f"{what}. Check the URL, the model's name and the key.")
+
+
+def _sizes(text: str) -> tuple[int, int]:
+    """(prompt tokens, limit) that the server's words name; one over a limit of 0 where they name none."""
+    numbers = sorted(int(n.replace(",", "")) for n in re.findall(r"\d[\d,]*(?= tokens)", text))
+    return (numbers[-1], numbers[0]) if len(numbers) > 1 else (1, 0)
 
 
 def _seconds(header: str | None) -> float | None:

@@ -266,7 +266,7 @@ async def test_what_the_server_had_no_time_for_is_asked_again(proxy: Proxy, upst
         (503, "busy", 503, True),
         (400, "no such parameter", 400, False),
         (401, "wrong key", 500, True),
-        (400, "maximum context length is 9 tokens", 400, False),
+        (400, "maximum context length is 9 tokens, you sent 12 tokens", 400, False),
     ],
 )
 async def test_refusals_keep_their_meaning(
@@ -278,6 +278,7 @@ async def test_refusals_keep_their_meaning(
     assert got == answered
     if "context" in text:
         assert body["error"]["code"] == "context_length_exceeded"
+        assert "9 tokens, the prompt has 12" in body["error"]["message"]
     recording = proxy.close(session)
     assert (recording.failure is not None) == failed and not recording.calls
 
