@@ -91,10 +91,17 @@ def _text(value: Any) -> str:
 
 
 def _address(url: str) -> tuple[bytes, str]:
-    parts = urlsplit(url) if len(url) <= _MAX_URL_CHARS and url.isascii() and url.isprintable() else None
-    if parts is None or parts.scheme not in ("http", "https") or not parts.netloc:
+    if len(url) > _MAX_URL_CHARS or not (url.isascii() and url.isprintable() and _is_http(url)):
         raise BadRequestError(f"an image needs a data: or http(s): URL, got {reprlib.repr(url)}")
     return url.encode(), URL_MIME
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # brackets that are no IPv6 address
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.netloc)
 
 
 def _decoded(url: str) -> tuple[bytes, str]:

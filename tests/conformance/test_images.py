@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from palestra.harness_proxy.dialects import DIALECTS
 from palestra.harness_proxy.dialects.base import Dialect
@@ -122,11 +124,67 @@ def test_what_is_no_image_is_refused(dialect: Dialect, data: str) -> None:
 
 @every_dialect
 @pytest.mark.parametrize(
-    "url", ["file:///etc/passwd", "ftp://x/y", "http://", "data:image/png,raw", "https://x/\n", "x" * 9000]
+    "url",
+    [
+        "file:///etc/passwd",
+        "ftp://x/y",
+        "http://",
+        "data:image/png,raw",
+        "https://x/\n",
+        "http://[",
+        "x" * 9000,
+    ],
 )
 def test_other_addresses_are_refused(dialect: Dialect, url: str) -> None:
     with pytest.raises(BadRequestError):
         dialect.read(RESULTS[dialect.name](url), Attachments())
+
+
+leaves = (
+    st.none()
+    | st.integers()
+    | st.sampled_from(
+        [
+            "base64",
+            "url",
+            "image/png",
+            encoded(PNG),
+            "https://x/y",
+            "http://[",
+            "data:image/png;base64,x",
+            "\ud800",
+        ]
+    )
+    | st.text(max_size=3)
+)
+parts = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(["image", "image_url", "input_image", "text"]) | leaves,
+        **{
+            name: st.recursive(
+                leaves,
+                lambda v: st.dictionaries(
+                    st.sampled_from(["type", "url", "data", "media_type", "mimeType", "fileUri"]), v
+                ),
+                max_leaves=6,
+            )
+            for name in ("image_url", "source", "inlineData", "fileData", "text")
+        },
+    },
+)
+
+
+@every_dialect
+@settings(max_examples=200, deadline=None)
+@given(part=parts)
+def test_any_part_is_read_or_refused(dialect: Dialect, part: Any) -> None:
+    content = "parts" if dialect.name == "gemini" else "content"
+    turn: Any = {"role": "user", content: [part]}
+    try:
+        dialect.read([turn] if dialect.name == "responses" else turn, Attachments())
+    except BadRequestError as error:
+        assert str(error)
 
 
 @every_dialect
