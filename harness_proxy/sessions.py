@@ -24,6 +24,7 @@ import orjson
 from palestra.harness_proxy.dialects.base import Reply
 from palestra.harness_proxy.errors import BadRequestError, UnknownKeyError
 from palestra.harness_proxy.history import History
+from palestra.harness_proxy.media import Attachments
 from palestra.harness_proxy.roles import with_roles
 from palestra.trajectories.graph import TokenGraph
 from palestra.trajectories.model import Call, Failure, Mode, Node, Sampling
@@ -45,6 +46,8 @@ class Recording:
     failure: Failure | None
     """Set where an answer of ours failed and the harness did not get it by asking again: no reward may
     exist."""
+    blobs: Mapping[str, bytes] = field(default_factory=dict)
+    """Attachments of the messages by SHA-256, for the Trajectory."""
 
 
 @dataclass(eq=False)
@@ -63,6 +66,8 @@ class Session:
     max_path_tokens: int | None = None
     graph: TokenGraph = field(default_factory=TokenGraph)
     history: History = field(default_factory=History)
+    attachments: Attachments = field(default_factory=Attachments)
+    """Images that the harness sent, where the model takes any."""
     calls: list[Call] = field(default_factory=list)
     in_flight: dict[str, asyncio.Future[Reply]] = field(default_factory=dict)
     """By digest of the request body."""
@@ -229,4 +234,5 @@ class Session:
             tuple(self._findings),
             tuple(self._stops),
             failure,
+            self.attachments.blobs,
         )

@@ -53,7 +53,7 @@ class Attempt:
         failure = recording.failure or failure
         rollout = self._rollout(recording, None if failure is not None else score, failure)
         steps = tuple(self._world.steps) if self._world is not None else ()
-        return Trajectory(rollout, recording.nodes, recording.calls, steps, recording.tools)
+        return Trajectory(rollout, recording.nodes, recording.calls, steps, recording.tools, recording.blobs)
 
     def _open(self) -> Session:
         return self._proxy.open(

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from palestra import __version__
-from palestra.cli import demo, engine, evaluate, harness, proxy, rollout, show, tasks, train
+from palestra.cli import demo, engine, evaluate, export, harness, proxy, rollout, show, tasks, train
 
 TRAIN_EXTRA = ("torch", "transformers", "safetensors")
 """Modules of the extra [train]."""
@@ -31,6 +31,7 @@ app.command("rollout")(rollout.rollout)
 app.add_typer(evaluate.app, name="eval")
 app.command("train")(train.train)
 app.command("show")(show.show)
+app.command("export")(export.export)
 app.command("proxy")(proxy.proxy)
 app.add_typer(harness.app, name="harness")
 app.add_typer(engine.app, name="engine")

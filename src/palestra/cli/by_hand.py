@@ -50,4 +50,4 @@ def without_task(
         failure=recording.failure or failure or by_hand,
         findings=recording.findings,
     )
-    return Trajectory(rollout, recording.nodes, recording.calls, (), recording.tools)
+    return Trajectory(rollout, recording.nodes, recording.calls, (), recording.tools, recording.blobs)
