@@ -96,16 +96,22 @@ class Demo:
                 await self._stages(store)
             return self._report(store)
 
-    async def _stages(self, store: Store) -> None:
+    async def prepare(self, store: Store) -> Path:
+        """Do what comes before reinforcement learning; returns where the policy is that it begins with."""
         with self._stage("model"):
             await self._make_model()
-        if not (self.run_dir / "warm" / "model.safetensors").exists():
+        warm = self.run_dir / "warm"
+        if not (warm / "model.safetensors").exists():
             with self._stage("demonstrations"):
                 demonstrations = await self._demonstrate(store)
             with self._stage("warm start"):
                 self._warm_start(demonstrations)
+        return warm
+
+    async def _stages(self, store: Store) -> None:
+        warm = await self.prepare(store)
         with self._stage("before"):
-            await self._evaluate(store, "before", self.run_dir / "warm", 0)
+            await self._evaluate(store, "before", warm, 0)
         with self._stage("training"):
             final = await self._reinforce(store)
         with self._stage("after"):
