@@ -31,8 +31,9 @@ from palestra.evaluation.passk import collect, pass_at_k
 from palestra.rollouts.loop import run
 from palestra.rollouts.runner import RunSpec, group_jobs
 from palestra.tasks.registry import load_tasks
+from palestra.training.config import TrainConfig
 from palestra.training.recipe import Recipe, training
-from palestra.training.trainer import StepResult, TrainConfig, Trainer
+from palestra.training.trainer import StepResult, Trainer
 from palestra.trajectories.model import Sampling
 from palestra.trajectories.store import Store
 
@@ -120,9 +121,7 @@ def main() -> None:
         console.print(table(runs, budget))
 
 
-def _run(
-    directory: Path, lesson: Lesson, estimator: str, seed: int, budget: Budget, console: Console
-) -> Run:
+def _run(directory: Path, lesson: Lesson, estimator: str, seed: int, budget: Budget, console: Console) -> Run:
     run_dir = directory / f"{estimator}-{seed}"
     result = run_dir / "curve.json"
     if not result.exists():

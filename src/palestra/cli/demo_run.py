@@ -36,11 +36,12 @@ from palestra.rollouts.runner import RunSpec, group_jobs
 from palestra.tasks.registry import load_tasks
 from palestra.tasks.sql.vocabulary import WORDS
 from palestra.tasks.task import Task
+from palestra.training.config import TrainConfig
 from palestra.training.demonstrations import CarelessAgent
 from palestra.training.policy import Policy
 from palestra.training.recipe import Recipe, training
 from palestra.training.tiny import byte_tokenizer, phrase_tokenizer, save_model_dir, save_tokenizer
-from palestra.training.trainer import StepResult, TrainConfig, read_history
+from palestra.training.trainer import StepResult, read_history
 from palestra.training.warmstart import WarmStart, warm_start
 from palestra.trajectories.model import Rollout, Sampling, Trajectory
 from palestra.trajectories.sample import samples
