@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from palestra.tasks.task import Task, TaskSet
 from palestra.training.advantages import adjusters, estimators, reshapers
 from palestra.training.config import Options, TrainConfig
 from palestra.training.credit import advantages
@@ -36,6 +37,7 @@ _NAMED: Mapping[str, Mapping[str, Any]] = {
     "correction": corrections,
     "proximal": proximals,
 }
+_ANY = TaskSet("any", [Task(id="any", family="any", env="any", split="train", instruction="any")])
 
 
 def problems(config: TrainConfig) -> Iterator[str]:
@@ -45,6 +47,8 @@ def problems(config: TrainConfig) -> Iterator[str]:
         yield from names
         return
     yield from _refused("proximal_options", lambda: proximals[config.proximal](**config.proximal_options))
+    sampler = samplers[config.sampler]
+    yield from _refused("sampler_options", lambda: sampler(_ANY, 0, **config.sampler_options))
     yield from _refused("replay_options", lambda: replays[config.replay](0, **config.replay_options))
     yield from _refused("estimator", lambda: advantages(decisions([]).table, config))
     if config.horizon is not None:

@@ -63,6 +63,8 @@ def test_a_column_that_no_rollout_records_is_missed_at_once(name: str) -> None:
         ({"loss_options": {"clip": 0.2}}, "loss_options: clipped has no clip, did you mean clip_low?"),
         ({"sampler": "dars", "sampler_options": {"task": "dps"}}, "dars has no task, did you mean tasks?"),
         ({"sampler_options": {"a": 1}}, "sampler_options: uniform has no a, it has no options"),
+        ({"sampler": "difficulty", "sampler_options": {"temperature": 0}}, "temperature must be above 0"),
+        ({"sampler": "dars", "sampler_options": {"tasks": "dars"}}, "tasks: there is no 'dars'"),
         ({"adjust": ({"name": "d4s"},)}, "adjust: there is no 'd4s', did you mean d3s?"),
         ({"adjust": ({"name": "d3s", "share": 0},)}, "estimator: share is above 0"),
         ({"estimator_options": {"compat": "magic"}}, "estimator: compat names"),

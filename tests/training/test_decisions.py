@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -93,7 +93,7 @@ def other(node: Node) -> Node:
     return replace(node, token_ids=node.token_ids + 1)
 
 
-def table(branch: list[Any], reward: list[float], **columns: Any) -> StepTable:
+def table(branch: Sequence[Any], reward: Sequence[float], **columns: Any) -> StepTable:
     size = len(branch)
     own = {"group": [0] * size, "rollout": [0] * size, "turn": range(size), "anchor": [None] * size}
     return StepTable.from_columns(**{**own, "reward": reward, "branch": branch, **columns})
@@ -175,16 +175,14 @@ def group_of(make_rollout: MakeRollout, scores: list[float | None], group: str =
 def recorded_twice(t: Trajectory) -> Trajectory:
     """Every branch once more: a reply that was lost, one that was thrown away, and a history rendered anew."""
     nodes, calls = list(t.nodes), list(t.calls)
-    for lost in ({"delivered": False}, {"role": "discarded"}):
+    copies: list[dict[str, Any]] = [{"delivered": False}, {"role": "discarded"}]
+    for lost in copies:
         offset = len(nodes)
         nodes += [
             replace(n, node_id=n.node_id + offset, parent=None if n.parent is None else n.parent + offset)
             for n in t.nodes
         ]
-        calls += [
-            replace(c, seq=c.seq + 100 + offset, node_id=c.node_id + offset, **lost)  # type: ignore[arg-type]
-            for c in t.calls
-        ]
+        calls += [replace(c, seq=c.seq + 100 + offset, node_id=c.node_id + offset, **lost) for c in t.calls]
     return replace(t, nodes=tuple(nodes), calls=tuple(calls))
 
 

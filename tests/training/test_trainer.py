@@ -144,7 +144,7 @@ async def test_what_is_played_for_nothing_is_not_trained_on(
         assert all(e.informative for _, e in chosen)
         return batches(chosen)
 
-    trainer._batches = watched  # type: ignore[method-assign, assignment]
+    trainer._batches = watched  # type: ignore[method-assign]
     await trainer.train(ignore)
     scores: dict[str, set[float | None]] = {}
     for t in trainer._store:
@@ -162,7 +162,7 @@ async def test_replayed_rollouts_bring_the_versions_that_sampled_them(make_train
         seen.append(set(made[0].versions[made[0].loss_mask].tolist()))
         return made
 
-    trainer._batches = watched  # type: ignore[method-assign, assignment]
+    trainer._batches = watched  # type: ignore[method-assign]
     await trainer.train(ignore)
     assert seen[0] == {0} and seen[2] > {2}
     assert all(r.logprob_gap < 1e-4 for r in trainer.history)
@@ -358,8 +358,9 @@ class TestRefusals:
 
     @pytest.mark.parametrize("key", ["sampler", "replay", "loss", "correction", "proximal"])
     async def test_any_other_unknown_name(self, make_trainer: MakeTrainer, key: str) -> None:
-        with pytest.raises(ConfigError, match=f"{key}: there is no 'magic'; there are "):
-            await make_trainer(replace(CONFIG, **{key: "magic"}))
+        changes: dict[str, Any] = {key: "magic"}
+        with pytest.raises(ConfigError, match=f"{key}: there is no 'magic'(; there are|, did you mean mis)"):
+            await make_trainer(replace(CONFIG, **changes))
 
 
 async def test_a_run_continues_where_it_was(make_trainer: MakeTrainer, tmp_path: Path) -> None:
