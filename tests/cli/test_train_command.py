@@ -94,7 +94,7 @@ def test_it_trains_continues_and_starts_over(palestra: Command, recipe: Write, t
         ),
         ("replay", '"recnt"', "train.replay: there is no 'recnt', did you mean recent?"),
         ("adjust", '[{name = "d3s", shar = 1}]', "train.adjust: d3s has no shar, did you mean share?"),
-        ("estimator", '"remax"', "train.estimator: column 'baseline' is needed"),
+        ("adjust", '[{name = "confidence_punished"}]', "train.adjust: column 'log_ratio' is needed"),
     ],
 )
 def test_a_wrong_key_is_named(palestra: Command, recipe: Write, key: str, value: str, said: str) -> None:

@@ -15,7 +15,7 @@ from palestra.training.proximal import proximals
 from palestra.training.replay import replays
 from palestra.training.samplers import samplers
 
-UNRECORDED = {"remax": "baseline", "gae": "value", "ui_s1": "matched", "confidence_punished": "log_ratio"}
+UNRECORDED = {"gae": "value", "ui_s1": "matched", "confidence_punished": "log_ratio"}
 """What needs a column that recorded rollouts do not fill in."""
 
 
@@ -66,7 +66,7 @@ def test_a_column_that_no_rollout_records_is_missed_at_once(name: str) -> None:
         ({"sampler": "difficulty", "sampler_options": {"temperature": 0}}, "temperature must be above 0"),
         ({"sampler": "dars", "sampler_options": {"tasks": "dars"}}, "tasks: there is no 'dars'"),
         ({"adjust": ({"name": "d4s"},)}, "adjust: there is no 'd4s', did you mean d3s?"),
-        ({"adjust": ({"name": "d3s", "share": 0},)}, "estimator: share is above 0"),
+        ({"adjust": ({"name": "d3s", "share": 0},)}, "adjust: share is above 0"),
         ({"estimator_options": {"compat": "magic"}}, "estimator: compat names"),
         ({"replay": "recent", "replay_options": {"share": -1}}, "replay_options: share is at least 0"),
         ({"proximal": "ewma", "proximal_options": {"decay": 2}}, "proximal_options: decay is at least 0"),

@@ -88,6 +88,14 @@ class TestColumns:
         assert estimators["treeps_rag"](table)[[0, 2]].tolist() == [0.0, 0.0]
         assert estimators["treeps_rag"](table)[1] > 0 > estimators["treeps_rag"](table)[3]
 
+    def test_a_group_without_a_greedy_score_has_nothing_to_be_compared_with(
+        self, make_rollout: MakeRollout
+    ) -> None:
+        rollouts = [make_rollout(g, [(0, 1.0, "s")], calls=1, group=g) for g in "gh"]
+        table = decisions(rollouts, {"h": 0.25}).table
+        assert table.valid.tolist() == [False, True]
+        assert estimators["remax"](table).tolist() == [0.0, 0.75]
+
 
 def other(node: Node) -> Node:
     return replace(node, token_ids=node.token_ids + 1)

@@ -192,6 +192,20 @@ async def test_an_interrupted_run_ends_with_the_same_bits(make_trainer: MakeTrai
     assert sorted(whole._store.ids()) == sorted(second._store.ids())
 
 
+async def test_remax_plays_a_greedy_rollout_of_each_group_and_does_not_train_on_it(
+    make_trainer: MakeTrainer,
+) -> None:
+    trainer = await make_trainer(replace(CONFIG, steps=1, estimator="remax", group_size=2))
+    await trainer.train(ignore)
+    greedy = {r.group_id: r.reward for r in trainer._store.rollouts(run_id="greedy")}
+    trained = list(trainer._store.rollouts(run_id="train"))
+    assert len(greedy) == 2 and len(trained) == trainer.history[0].rollouts == 4
+    for rollout in trained:
+        values, _ = trainer._store.overlay(rollout.rollout_id, "advantages") or (None, {})
+        assert values is not None and rollout.reward is not None
+        assert values.tolist() == [rollout.reward - (greedy[rollout.group_id] or 0.0)] * 3
+
+
 async def test_a_shorter_horizon_at_first(make_trainer: MakeTrainer) -> None:
     trainer = await make_trainer(replace(CONFIG, horizon={"turns": [1, 3], "steps_per_stage": 1}))
     await trainer.train(ignore)
