@@ -31,6 +31,7 @@ from palestra.harness_proxy.errors import (
     MethodError,
     NotFoundError,
     PausedError,
+    RecordingError,
     RequestError,
     UnknownKeyError,
     UpgradeError,
@@ -151,11 +152,15 @@ class Endpoint:
             if role is not None:
                 request = replace(request, role=role)
             reply = await self._recorder.answer(session, dialect, request, digest, retried)
+            self._recorder.keep(session)
             if request.stream:
                 return dialect.stream(request, reply), _EVENTS, reply
             return dialect.encode(request, reply), _JSON, reply
         except (EngineBusyError, PausedError) as error:
             session.outage(digest, Failure("provider", "generate", str(error), retryable=True))
+            raise
+        except RecordingError as error:
+            session.outage(digest, Failure("proxy", "record", str(error), retryable=True))
             raise
         except EngineFailedError as error:
             session.fail(Failure("provider", "generate", str(error)))

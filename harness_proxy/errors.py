@@ -12,6 +12,7 @@
           - PausedError             429 with Retry-After: weights are being updated
           - EngineFailedError       500: what the engine sent cannot be used; the session is marked failed
           - InternalError           500: a failure of ours; the session is marked failed
+          - RecordingError          503 with Retry-After: the call could not be kept on disk
           - EngineBusyError         503 with Retry-After: the same request may work later
       + CaptureError            train mode asked of an engine without token ids (also a ValueError)
       + RenderingError          messages or a model directory that cannot be rendered (also a ValueError)
@@ -100,6 +101,16 @@ class InternalError(RequestError):
     """Raised in place of an unexpected exception, whose text stays on our side."""
 
     status, kind, code = 500, "api_error", "internal_error"
+
+
+class RecordingError(RequestError):
+    """Raised when a reply must not be given because the call could not be kept."""
+
+    status, kind, code = 503, "overloaded_error", "recording_failed"
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class EngineBusyError(RequestError):

@@ -34,6 +34,7 @@ from palestra.harness_proxy.errors import (
     ContextLengthError,
     EngineBusyError,
     EngineFailedError,
+    RecordingError,
     RenderingError,
 )
 from palestra.harness_proxy.history import Point
@@ -42,6 +43,7 @@ from palestra.harness_proxy.rendering import Rendering, Tools
 from palestra.harness_proxy.replies import name_tool_calls, reply_id, stopped
 from palestra.harness_proxy.roles import role_of_words
 from palestra.harness_proxy.sessions import Session
+from palestra.trajectories.errors import StoreFullError
 from palestra.trajectories.graph import Segment
 from palestra.trajectories.model import Call, Drift, IntArray, Message, Sampling
 
@@ -93,6 +95,13 @@ class Recorder:
             session.note(f"the reply of call {replay.seq} was given again to a caller who missed it")
             return replay
         return await self._lead(session, dialect, request, digest)
+
+    def keep(self, session: Session) -> None:
+        """Put the session's calls on disk: before the first byte of a reply. Raises RecordingError."""
+        try:
+            session.keep()
+        except StoreFullError as error:
+            raise RecordingError(str(error), self._retry_after_s) from error
 
     def count(self, dialect: Dialect, request: Request) -> int:
         """Tokens of a prompt that is rendered in full. Raises BadRequestError."""

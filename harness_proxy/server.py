@@ -9,7 +9,8 @@
 A request goes through `endpoint.py` (HTTP: key, body, dialect, status), `recorder.py` (prompt, engine, token
 graph), `history.py` (which recorded reply does it continue), `rendering.py` (messages to tokens and back) and
 `sessions.py` (budgets, retries, what is on record). The proxy listens on one port inside the running event
-loop; it starts no thread and keeps everything in memory until the session is closed.
+loop and starts no thread. A session is in memory until it is closed, and in a journal on disk where it was given
+one, so that nothing that was answered is lost with the process.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from palestra.harness_proxy.listener import Listener
 from palestra.harness_proxy.recorder import Recorder
 from palestra.harness_proxy.rendering import Rendering
 from palestra.harness_proxy.sessions import Recording, Session
+from palestra.trajectories.journal import Journal
 from palestra.trajectories.model import CaptureLevel, Mode, Sampling
 
 _LEVELS: tuple[CaptureLevel, ...] = ("text", "logprobs", "tokens")
@@ -100,13 +102,15 @@ class Proxy:
         max_path_tokens: int | None = None,
         train_requires: CaptureLevel = "tokens",
         dropped_reasoning: DroppedReasoning = "splice",
+        journal: Journal | None = None,
     ) -> Session:
         """A fresh session with an unguessable key.
 
         `max_calls` bounds sampled replies, `max_path_tokens` the prompt and reply of one call together; past
         them the harness gets an assistant message that ends its loop. `dropped_reasoning` is what a history
         means that brings a sampled reply back without its reasoning: "splice" continues the reply as it was
-        sampled, reasoning included, "fork" renders it as the harness sent it. Raises CaptureError for train mode on
+        sampled, reasoning included, "fork" renders it as the harness sent it. With a `journal` (`Store.journal`)
+        each call is on disk before the first byte of its reply. Raises CaptureError for train mode on
         an engine whose capture level is below `train_requires`.
         """
         level = self.capability.capture_level
@@ -118,7 +122,17 @@ class Proxy:
         key = secrets.token_urlsafe(32)
         urls = f"{self.base_url}/v1", f"{self.base_url}/s/{key}/v1"
         history = History(dropped_reasoning)
-        session = Session(key, rollout_id, mode, sampling, *urls, max_calls, max_path_tokens, history=history)
+        session = Session(
+            key,
+            rollout_id,
+            mode,
+            sampling,
+            *urls,
+            max_calls,
+            max_path_tokens,
+            history=history,
+            journal=journal,
+        )
         self._sessions[key] = session
         return session
 

@@ -26,6 +26,7 @@ from palestra.harness_proxy.errors import BadRequestError, UnknownKeyError
 from palestra.harness_proxy.history import History
 from palestra.harness_proxy.roles import with_roles
 from palestra.trajectories.graph import TokenGraph
+from palestra.trajectories.journal import Journal
 from palestra.trajectories.model import Call, Failure, Mode, Node, Sampling
 
 _REPLAYS = 16
@@ -63,6 +64,8 @@ class Session:
     max_path_tokens: int | None = None
     graph: TokenGraph = field(default_factory=TokenGraph)
     history: History = field(default_factory=History)
+    journal: Journal | None = None
+    """Where calls are kept on disk before they are answered; None keeps them in memory alone."""
     calls: list[Call] = field(default_factory=list)
     in_flight: dict[str, asyncio.Future[Reply]] = field(default_factory=dict)
     """By digest of the request body."""
@@ -118,6 +121,11 @@ class Session:
         self._replays.move_to_end(call.request_sha256)
         if len(self._replays) > _REPLAYS:
             self._replays.popitem(last=False)
+
+    def keep(self) -> None:
+        """Put every call so far on disk, where there is a journal. Raises StoreFullError."""
+        if self.journal is not None:
+            self.journal.keep(self.graph.nodes, self.calls, self._tools, self._undelivered)
 
     def mark_delivered(self, seq: int | None) -> None:
         """The reply of call `seq` reached its caller; None where nothing was sampled."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
@@ -104,12 +104,18 @@ def completions_url(url: str) -> str:
 
 
 def read_store(where: Path) -> Store:
-    """The store of a run directory, or the one that `where` is, for reading. Raises UsageError."""
-    from palestra.trajectories.errors import NoStoreError
+    """The store of a run directory, or the one that `where` is, for reading. Raises UsageError.
+
+    What a process that died left in its journal is committed first, unless another one is writing.
+    """
+    from palestra.trajectories.errors import NoStoreError, StoreLockedError
     from palestra.trajectories.store import Store
 
     root = where / "store" if (where / "store").is_dir() else where
     try:
+        if any((root / "journal").glob("*.calls")):
+            with suppress(StoreLockedError, PermissionError):
+                Store.open(root, write=True).close()
         return Store.open(root)
     except NoStoreError as error:
         raise UsageError(

@@ -26,7 +26,7 @@ from palestra.cli.serving import listening, until_stopped
 if TYPE_CHECKING:
     from palestra.harness_proxy.server import Proxy
     from palestra.harness_proxy.sessions import Recording
-    from palestra.trajectories.model import CaptureLevel, Trajectory
+    from palestra.trajectories.model import CaptureLevel, Failure, Rollout, Trajectory
     from palestra.trajectories.store import Store
 
 
@@ -110,27 +110,50 @@ def _name(store: Store, plan: _Plan) -> str:
 
 
 async def _serve(plan: _Plan, store: Store, server: Proxy, name: str) -> None:
+    from palestra.trajectories.errors import StoreFullError
     from palestra.trajectories.model import Sampling
 
     with listening(plan.host, plan.port):
         await server.start(plan.host, plan.port)
     sampling = Sampling(plan.temperature, max_tokens=plan.max_reply_tokens)
-    session = server.open(name, mode="eval", sampling=sampling)
+    level = server.capability.capture_level
+    journal = store.journal(_lost(name, level))
+    session = server.open(name, mode="eval", sampling=sampling, journal=journal)
     print(f"recording {name} in {plan.run_dir}; Ctrl-C ends and commits it", file=sys.stderr)
     print(f"export OPENAI_BASE_URL={session.base_url}\nexport OPENAI_API_KEY={session.key}", flush=True)
     await until_stopped()
     recording = server.close(session)
-    store.append(_trajectory(name, recording, server.capability.capture_level))
     await server.aclose()
     where = f"palestra show {plan.run_dir} {name} --model {plan.model}"
+    try:
+        store.append(_trajectory(name, recording, level))
+    except StoreFullError as error:
+        raise UsageError(
+            f"{error}. The {len(recording.calls)} calls are in {journal.path} meanwhile: {where}"
+        ) from error
+    journal.discard()
     print(f"\nrecorded {len(recording.calls)} calls: {where}", file=sys.stderr)
 
 
 def _trajectory(name: str, recording: Recording, level: CaptureLevel) -> Trajectory:
-    from palestra.trajectories.model import Failure, Rollout, Trajectory
+    from palestra.trajectories.model import Failure, Trajectory
 
     by_hand = Failure("cancelled", "by hand", "a session run by hand has no task to score")
-    rollout = Rollout(
+    rollout = _rollout(name, level, recording.failure or by_hand, recording.findings)
+    return Trajectory(rollout, recording.nodes, recording.calls, (), recording.tools)
+
+
+def _lost(name: str, level: CaptureLevel) -> Rollout:
+    """What is committed if this process dies."""
+    from palestra.trajectories.model import Failure
+
+    return _rollout(name, level, Failure("proxy", "process", "the process ended before the session", True))
+
+
+def _rollout(name: str, level: CaptureLevel, failure: Failure, findings: tuple[str, ...] = ()) -> Rollout:
+    from palestra.trajectories.model import Rollout
+
+    return Rollout(
         rollout_id=name,
         run_id="by-hand",
         group_id=name,
@@ -142,7 +165,6 @@ def _trajectory(name: str, recording: Recording, level: CaptureLevel) -> Traject
         harness_version="",
         capture_level=level,
         seed=0,
-        failure=recording.failure or by_hand,
-        findings=recording.findings,
+        failure=failure,
+        findings=findings,
     )
-    return Trajectory(rollout, recording.nodes, recording.calls, (), recording.tools)
