@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from palestra.tasks.task import Task
 from palestra.trajectories.model import Mode, Sampling
 
-
 LOST_RUN = "~lost"
 """How the run id ends under which attempts are kept that died with their process: no outcomes of the run."""
 
