@@ -5,7 +5,8 @@
     python benchmarks/proxy.py --no-litellm leaves litellm out (its venv, .cache/litellm-venv, is made otherwise)
 
 Conversations of four turns: a request of 1.1 kB on average with a tool, a reply of 64 tokens, whole or as a
-stream. A client in C with 1 or 16 connections asks, in turn,
+stream; four sessions play each conversation, as the attempts of a group do. A client in C with 1 or 16 connections
+asks, in turn,
 
     direct     the model server itself: the chat request that a harness would send without a proxy
     bare       ASGI, aiohttp and uvicorn, passing bodies on: what a proxy that does nothing costs in Python
@@ -34,7 +35,7 @@ from typing import Any
 from measure import Bench
 from palestra.harness_proxy.rendering import Rendering
 from palestra.harness_proxy.testing import make_tiny_tokenizer
-from proxy_load import HERE, Recorded, Run, Target, compiled, conversations, litellm, run, start
+from proxy_load import HERE, Recorded, Run, Target, compiled, conversations, corpus, litellm, run, start
 from proxy_servers import Canned
 
 GOALS = {
@@ -74,7 +75,7 @@ def main() -> None:
 def start_all(stack: ExitStack, *, with_litellm: bool) -> dict[str, Target]:
     """All servers, direct first."""
     directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="palestra-")))
-    model = make_tiny_tokenizer(directory / "model")
+    model = make_tiny_tokenizer(directory / "model", vocab_size=1200, sentences=corpus())
     serve = [sys.executable, HERE / "proxy_servers.py"]
     upstream = start(stack, [*serve, "upstream", model])
     url = f"http://127.0.0.1:{upstream.port}"

@@ -18,10 +18,12 @@ from typing import Any
 
 import orjson
 
-from proxy_servers import TURNS
+from proxy_servers import REPLY, TURNS
 
 HERE = Path(__file__).parent
 CACHE = HERE.parent / ".cache"
+GROUP = 4
+"""Sessions that play the same conversation one after the other, as the attempts of a group do."""
 LITELLM_VERSION = "1.106.2"
 TOOL = {
     "type": "function",
@@ -67,7 +69,7 @@ class Target:
         """`count` conversations as requests."""
         paths = self.paths(count)
         return [
-            [_request(path, body, stream) for body in self._texts[i % len(self._texts)]]
+            [_request(path, body, stream) for body in self._texts[i // GROUP % len(self._texts)]]
             for i, path in enumerate(paths)
         ]
 
@@ -94,7 +96,9 @@ def conversations(reply: str, count: int) -> list[list[dict[str, Any]]]:
         messages: list[dict[str, Any]] = [{"role": "system", "content": _SYSTEM}]
         bodies = []
         for turn in range(TURNS):
-            words = " ".join(f"{(number * 7919 + turn * 104729 + k * 31) % 9973:x}" for k in range(12))
+            words = " ".join(
+                WORDS[(number * 79 + turn * 41 + k * (number + 3)) % len(WORDS)] for k in range(12)
+            )
             messages.append(
                 {"role": "user", "content": f"Case {number}, part {turn}: {words}. How many rows?"}
             )
@@ -102,6 +106,16 @@ def conversations(reply: str, count: int) -> list[list[dict[str, Any]]]:
             messages.append({"role": "assistant", "content": reply})
         made.append(bodies)
     return made
+
+
+_NOUNS = ("table", "column", "index", "view", "row", "join")
+WORDS = tuple(a + b for a in _NOUNS for b in ("", "s", " name", "d", " of"))
+
+
+def corpus() -> list[str]:
+    """What the tokenizer of the benchmark learns, so that its tokens are as long as those of real ones."""
+    talks = conversations(REPLY, 100)
+    return [orjson.dumps(talk[-1]).decode() for talk in talks] + [REPLY] * 20
 
 
 _SYSTEM = "You are a careful assistant who answers questions about a database with SQL. Say what you did."

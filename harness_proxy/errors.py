@@ -7,6 +7,7 @@
           - UnknownKeyError         401: no open session has this key
           - NotFoundError           404: no such path
           - MethodError             405: the path exists, the method does not
+          - LateBodyError           408: the body did not arrive in time
           - BodyTooLargeError       413
           - UpgradeError            426: WebSockets are not served
           - PausedError             429 with Retry-After: weights are being updated
@@ -67,6 +68,12 @@ class MethodError(RequestError):
     """Raised when a path does not take this method."""
 
     status, code = 405, "method_not_allowed"
+
+
+class LateBodyError(RequestError):
+    """Raised when a body does not arrive in time."""
+
+    status, code = 408, "request_timeout"
 
 
 class BodyTooLargeError(RequestError):

@@ -10,6 +10,11 @@ from typing import Any
 
 import uvicorn
 
+from palestra.harness_proxy.guarded import GuardedProtocol
+
+MAX_CONNECTIONS = 20_000
+"""More are answered with 503."""
+
 
 class _Server(uvicorn.Server):
     """A server that leaves the process's signal handlers alone."""
@@ -34,9 +39,9 @@ class Listener:
         sock = socket.create_server((host, port), backlog=2048)
         server = _Server(
             uvicorn.Config(
-                app, http="httptools", ws="none", lifespan="off", interface="asgi3", access_log=False,
+                app, http=GuardedProtocol, ws="none", lifespan="off", interface="asgi3", access_log=False,
                 log_config=None, server_header=False, date_header=False, proxy_headers=False,
-                timeout_keep_alive=600, backlog=2048,
+                timeout_keep_alive=600, backlog=2048, limit_concurrency=MAX_CONNECTIONS,
             )
         )  # fmt: skip
         task = asyncio.create_task(server.serve(sockets=[sock]), name="palestra-proxy")

@@ -89,7 +89,11 @@ class Recorder:
         running = session.in_flight.get(digest)
         if running is not None:
             session.note("a request was repeated while it was in flight: one sample, one reply")
-            return await asyncio.shield(running)
+            session.followers[digest] += 1
+            try:
+                return await asyncio.shield(running)
+            finally:
+                session.followers[digest] -= 1
         replay = session.replay(digest, retried)
         if replay is not None:
             session.note(f"the reply of call {replay.seq} was given again to a caller who missed it")

@@ -25,9 +25,11 @@ from palestra.harness_proxy.listener import Listener
 from palestra.harness_proxy.recorder import Recorder
 from palestra.harness_proxy.rendering import Rendering
 from palestra.harness_proxy.sessions import Recording, Session
+from palestra.harness_proxy.waiting import Patience
 from palestra.trajectories.journal import Journal
 from palestra.trajectories.model import CaptureLevel, Mode, Sampling
 
+PATIENCE = Patience()
 _LEVELS: tuple[CaptureLevel, ...] = ("text", "logprobs", "tokens")
 
 
@@ -42,9 +44,10 @@ class Proxy:
         model_name: str = "palestra",
         max_body_bytes: int = 32 * 2**20,
         retry_after_s: float = 1.0,
+        patience: Patience = PATIENCE,
     ) -> None:
         """`retry_after_s` is what callers are told to wait while the proxy is paused or the engine
-        unavailable."""
+        unavailable; `patience` how long the proxy waits for them, and when it gives signs of life."""
         self.engine = engine
         self.rendering = rendering
         self._sessions: dict[str, Session] = {}
@@ -52,7 +55,7 @@ class Proxy:
         self._capability: Capability | None = None
         self._listener: Listener | None = None
         self._recorder = Recorder(engine, rendering, retry_after_s)
-        self.app = Endpoint(self._recorder, self._sessions, self._gate, model_name, max_body_bytes)
+        self.app = Endpoint(self._recorder, self._sessions, self._gate, model_name, max_body_bytes, patience)
         """The ASGI application, for tests without a socket: call probe() first."""
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -69,6 +69,8 @@ class Session:
     calls: list[Call] = field(default_factory=list)
     in_flight: dict[str, asyncio.Future[Reply]] = field(default_factory=dict)
     """By digest of the request body."""
+    followers: Counter[str] = field(default_factory=Counter)
+    """Callers who wait for a call that another one began, by the same digest."""
     closed: bool = False
     _generating: set[asyncio.Task[Any]] = field(default_factory=set)
     _opened_s: float = field(default_factory=time.perf_counter)
@@ -121,6 +123,10 @@ class Session:
         self._replays.move_to_end(call.request_sha256)
         if len(self._replays) > _REPLAYS:
             self._replays.popitem(last=False)
+
+    def is_followed(self, digest: str) -> bool:
+        """Whether somebody waits for a call that another caller began."""
+        return self.followers[digest] > 0
 
     def keep(self) -> None:
         """Put every call so far on disk, where there is a journal. Raises StoreFullError."""

@@ -19,6 +19,9 @@ from palestra.harness_proxy.errors import BadRequestError, RequestError
 
 T = TypeVar("T")
 
+COMMENT = b": keep-alive\n\n"
+"""Server-sent events that are none."""
+
 _KINDS: Mapping[type, str] = {dict: "an object", list: "a list", str: "a string"}
 _MARK = b"palestra:"
 
