@@ -33,6 +33,7 @@ from palestra.harness_proxy.errors import (
     MethodError,
     NotFoundError,
     PausedError,
+    QueueFullError,
     RecordingError,
     RequestError,
     UnknownKeyError,
@@ -195,7 +196,7 @@ class Endpoint:
             if request.stream:
                 return dialect.stream(request, reply), EVENTS, reply
             return dialect.encode(request, reply), _JSON, reply
-        except (EngineBusyError, PausedError) as error:
+        except (EngineBusyError, PausedError, QueueFullError) as error:
             session.outage(digest, Failure("provider", "generate", str(error), retryable=True))
             raise
         except RecordingError as error:

@@ -11,6 +11,7 @@
           - BodyTooLargeError       413
           - UpgradeError            426: WebSockets are not served
           - PausedError             429 with Retry-After: weights are being updated
+          - QueueFullError          429 with Retry-After: too many calls wait for the engine
           - EngineFailedError       500: what the engine sent cannot be used; the session is marked failed
           - InternalError           500: a failure of ours; the session is marked failed
           - RecordingError          503 with Retry-After: the call could not be kept on disk
@@ -92,6 +93,16 @@ class PausedError(RequestError):
     """Raised while the proxy takes no new calls."""
 
     status, kind, code = 429, "rate_limit_error", "paused"
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class QueueFullError(RequestError):
+    """Raised when too many calls wait for the engine already."""
+
+    status, kind, code = 429, "rate_limit_error", "queue_full"
 
     def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message)

@@ -25,6 +25,7 @@ from palestra.harness_proxy.engines.base import (
     Capability,
     Engine,
     EngineError,
+    EngineFullError,
     EngineUnavailableError,
     Generation,
     PromptTooLongError,
@@ -34,6 +35,7 @@ from palestra.harness_proxy.errors import (
     ContextLengthError,
     EngineBusyError,
     EngineFailedError,
+    QueueFullError,
     RecordingError,
     RenderingError,
 )
@@ -210,6 +212,8 @@ class Recorder:
         except PromptTooLongError as error:
             session.note(f"engine: {error}")
             raise ContextLengthError(str(error), error.prompt_tokens, error.limit) from error
+        except EngineFullError as error:
+            raise QueueFullError(str(error), self._retry_after_s) from error
         except EngineUnavailableError as error:
             raise EngineBusyError(str(error), self._retry_after_s) from error
         except EngineError as error:
