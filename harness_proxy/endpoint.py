@@ -14,7 +14,6 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs
@@ -39,6 +38,7 @@ from palestra.harness_proxy.errors import (
     UnknownKeyError,
     UpgradeError,
 )
+from palestra.harness_proxy.gate import Gate
 from palestra.harness_proxy.recorder import Recorder
 from palestra.harness_proxy.roles import role_of_headers
 from palestra.harness_proxy.sessions import Session
@@ -51,38 +51,6 @@ _log = logging.getLogger(__name__)
 
 class CutError(Exception):
     """A reply has begun and failed: it must not look as if it had come to its end."""
-
-
-class Gate:
-    """Lets calls in or not, and knows when the last one is out."""
-
-    def __init__(self, retry_after_s: float) -> None:
-        self.paused = False
-        self._retry_after_s = retry_after_s
-        self._inside = 0
-        self._empty = asyncio.Event()
-        self._empty.set()
-
-    @contextmanager
-    def enter(self) -> Iterator[None]:
-        """For the time of one call."""
-        self._inside += 1
-        self._empty.clear()
-        try:
-            yield
-        finally:
-            self._inside -= 1
-            if not self._inside:
-                self._empty.set()
-
-    def check(self) -> None:
-        """Raises PausedError while the gate is closed."""
-        if self.paused:
-            raise PausedError("weights are being updated, ask again", self._retry_after_s)
-
-    async def drain(self) -> None:
-        """Wait until nobody is inside."""
-        await self._empty.wait()
 
 
 class Endpoint:
@@ -193,6 +161,7 @@ class Endpoint:
             caller.expect(dialect.keepalive if request.stream else b"", lambda: session.is_followed(digest))
             reply = await self._recorder.answer(session, dialect, request, digest, retried)
             self._recorder.keep(session)
+            session.forgive(digest)
             if request.stream:
                 return dialect.stream(request, reply), EVENTS, reply
             return dialect.encode(request, reply), _JSON, reply

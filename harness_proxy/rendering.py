@@ -95,7 +95,7 @@ class Rendering:
         The latest prompts are kept, since all attempts of a group begin with the same one. Raises RenderingError
         for a history that the family's format does not allow.
         """
-        key = tuple(messages), orjson.dumps(list(tools), option=orjson.OPT_NON_STR_KEYS)
+        key = tuple(messages), _json(tools)
         kept = self._rendered.get(key)
         if kept is not None:
             self._rendered.move_to_end(key)
@@ -177,6 +177,13 @@ class Rendering:
 
     def _raw(self, call: Any, ids: list[int]) -> str:
         return self.decode(ids[slice(*call.token_span)]) if call.token_span else str(call.raw)
+
+
+def _json(tools: Tools) -> bytes:
+    try:
+        return orjson.dumps(list(tools))
+    except TypeError as error:
+        raise RenderingError(f"tools cannot be read: {error}") from error
 
 
 def _tool_call(parsed: Any) -> ToolCall | None:

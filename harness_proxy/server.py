@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import secrets
 
-from palestra.harness_proxy.endpoint import Endpoint, Gate
+from palestra.harness_proxy.endpoint import Endpoint
 from palestra.harness_proxy.engines.base import Capability, Engine
 from palestra.harness_proxy.errors import CaptureError, ProxyStateError
+from palestra.harness_proxy.gate import Gate
 from palestra.harness_proxy.history import DroppedReasoning, History
 from palestra.harness_proxy.listener import Listener
 from palestra.harness_proxy.recorder import Recorder

@@ -118,7 +118,6 @@ class Session:
         """Keep a committed call, until told otherwise as one that reached nobody."""
         self.calls.append(call)
         self._undelivered.add(call.seq)
-        self._outages.pop(call.request_sha256, None)
         self._replays[call.request_sha256] = reply
         self._replays.move_to_end(call.request_sha256)
         if len(self._replays) > _REPLAYS:
@@ -210,6 +209,10 @@ class Session:
         """A call could not be served now. Unless the same body is served later, the session failed."""
         self._outages[digest] = failure
         self.note(f"{failure.stage}: {failure.message}")
+
+    def forgive(self, digest: str) -> None:
+        """A body that could not be served was asked again, and was."""
+        self._outages.pop(digest, None)
 
     def recording(self) -> Recording:
         """Everything recorded so far."""
