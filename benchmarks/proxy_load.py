@@ -24,6 +24,7 @@ HERE = Path(__file__).parent
 CACHE = HERE.parent / ".cache"
 GROUP = 4
 """Sessions that play the same conversation one after the other, as the attempts of a group do."""
+KEY = "sk-" + "5eed" * 16
 LITELLM_VERSION = "1.106.2"
 TOOL = {
     "type": "function",
@@ -124,7 +125,7 @@ _SYSTEM = "You are a careful assistant who answers questions about a database wi
 def _request(path: str, body: dict[str, Any], stream: bool) -> bytes:
     extra = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
     data = orjson.dumps(body | extra)
-    head = f"POST {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer sk-bench\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {KEY}\r\n"
     head += f"content-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
     return head.encode() + data
 
@@ -183,7 +184,12 @@ def litellm(stack: ExitStack, upstream: Server, directory: Path) -> Server:
     port = _free_port()
     log = directory / "litellm.log"
     command = [venv / "bin" / "litellm", "--config", config, "--port", port, "--num_workers", 1]
-    environment = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "PATH": os.environ["PATH"], "HOME": str(directory)}
+    environment = {
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "LITELLM_MASTER_KEY": KEY,
+        "PATH": os.environ["PATH"],
+        "HOME": str(directory),
+    }
     with log.open("w") as out:
         process = subprocess.Popen(
             list(map(str, command)),
