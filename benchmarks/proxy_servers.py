@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -69,14 +70,22 @@ class Canned:
         """Token ids, log-probabilities and, as vLLM does, the prompt's ids once more."""
         asked = orjson.loads(body)
         count = min(asked["max_tokens"], len(self.ids))
-        choice = {"index": 0, "text": "", "finish_reason": "stop" if count == len(self.ids) else "length"}
+        choice: dict[str, Any] = {
+            "index": 0,
+            "text": "",
+            "finish_reason": "stop" if count == len(self.ids) else "length",
+        }
         forced = asked["top_k"] == 1  # the probe: one token left to sample has 0 nats
         choice |= {"logprobs": {"token_logprobs": [0.0] if forced else self.logprobs[:count]}}
         choice |= {"token_ids": self.ids[:count], "prompt_token_ids": asked["prompt"]}
         return self._head(orjson.dumps(self._envelope("text_completion") | {"choices": [choice]}))
 
     def _envelope(self, kind: str) -> dict[str, Any]:
-        usage = {"prompt_tokens": 300, "completion_tokens": REPLY_TOKENS, "total_tokens": 300 + REPLY_TOKENS}
+        usage: Any = {
+            "prompt_tokens": 300,
+            "completion_tokens": REPLY_TOKENS,
+            "total_tokens": 300 + REPLY_TOKENS,
+        }
         return {"id": "x-1", "object": kind, "created": 1_700_000_000, "model": MODEL_NAME, "usage": usage}
 
     def _choice(self) -> dict[str, Any]:
@@ -87,9 +96,9 @@ class Canned:
         size = -(-len(self.text) // (EVENTS - 2))
         deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
         deltas += [{"content": self.text[i : i + size]} for i in range(0, len(self.text), size)]
-        envelope = self._envelope("chat.completion.chunk")
+        envelope: dict[str, Any] = self._envelope("chat.completion.chunk")
         usage = {"usage": envelope.pop("usage")}
-        choices = [{"index": 0, "delta": d, "finish_reason": None} for d in deltas]
+        choices: list[Any] = [{"index": 0, "delta": d, "finish_reason": None} for d in deltas]
         choices.append({"index": 0, "delta": {}, "finish_reason": "stop"})
         events = [envelope | {"choices": [c]} for c in choices] + [envelope | usage | {"choices": []}]
         return b"".join(b"data: %b\n\n" % orjson.dumps(e) for e in events) + b"data: [DONE]\n\n"
@@ -206,5 +215,9 @@ async def palestra(url: str, model_dir: str, directory: str) -> None:
 
 
 if __name__ == "__main__":
-    roles = {"upstream": upstream, "bare": bare, "palestra": palestra}
+    roles: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
+        "upstream": upstream,
+        "bare": bare,
+        "palestra": palestra,
+    }
     loop.run(roles[sys.argv[1]](*sys.argv[2:]))

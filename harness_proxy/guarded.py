@@ -21,6 +21,7 @@ class GuardedProtocol(HttpToolsProtocol):
     """One connection."""
 
     head_s = HEAD_S
+    _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._in_head, self._head_bytes = True, 0
@@ -28,7 +29,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._deadline.cancel()
+        self._stop_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -42,7 +43,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head, self._head_bytes = False, 0
-        self._deadline.cancel()
+        self._stop_timer()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -55,9 +56,12 @@ class GuardedProtocol(HttpToolsProtocol):
         return end < 0 or self._head_bytes - len(data) + end > HEAD_BYTES
 
     def _expect_head(self) -> None:
-        if hasattr(self, "_deadline"):
-            self._deadline.cancel()
+        self._stop_timer()
         self._deadline = self.loop.call_later(self.head_s, self._is_late)
+
+    def _stop_timer(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
 
     def _is_late(self) -> None:
         if self._in_head and (self.cycle is None or self.cycle.response_complete):

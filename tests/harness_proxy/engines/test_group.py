@@ -23,7 +23,7 @@ SAMPLING = Sampling(max_tokens=4)
 class Letters:
     """An encoder of characters."""
 
-    stop_token_ids = (0,)
+    stop_token_ids: tuple[int, ...] = (0,)
 
     def encode(self, text: str) -> list[int]:
         return list(map(ord, text))
