@@ -165,6 +165,8 @@ def _extension(code: int, data: bytes) -> int:
 
 
 def _column(arrays: Sequence[np.ndarray[Any, Any]], dtype: np.dtype[Any]) -> bytes:
+    if all(a.dtype == dtype for a in arrays):
+        return b"".join([a.tobytes() for a in arrays])
     try:
         joined = np.concatenate([np.empty(0, dtype), *arrays], dtype=dtype, casting="equiv")
     except (TypeError, ValueError) as error:
