@@ -22,7 +22,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "proxy.py"
 @pytest.fixture(scope="module")
 def result() -> dict[str, Any]:
     need(shutil.which("cc"), "a C compiler (apt-get install gcc)")
-    command = [sys.executable, str(SCRIPT), "--json", "--no-litellm", "--repeats", "1", "--talks", "24"]
+    command = [sys.executable, str(SCRIPT), "--json", "--no-litellm", "--repeats", "1", "--talks", "8"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     parsed: dict[str, Any] = json.loads(done.stdout)
     return parsed
