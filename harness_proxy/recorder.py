@@ -26,6 +26,7 @@ from palestra.harness_proxy.engines.base import (
     Capability,
     Engine,
     EngineError,
+    EngineFullError,
     EngineUnavailableError,
     Generation,
     PromptTooLongError,
@@ -35,6 +36,8 @@ from palestra.harness_proxy.errors import (
     ContextLengthError,
     EngineBusyError,
     EngineFailedError,
+    QueueFullError,
+    RecordingError,
     RenderingError,
 )
 from palestra.harness_proxy.history import Point
@@ -43,6 +46,7 @@ from palestra.harness_proxy.rendering import Rendering, Tools
 from palestra.harness_proxy.replies import name_tool_calls, reply_id, stopped
 from palestra.harness_proxy.roles import role_of_words
 from palestra.harness_proxy.sessions import Session
+from palestra.trajectories.errors import StoreFullError
 from palestra.trajectories.graph import Segment
 from palestra.trajectories.model import Call, Drift, IntArray, Message, Sampling
 
@@ -90,12 +94,23 @@ class Recorder:
         running = session.in_flight.get(digest)
         if running is not None:
             session.note("a request was repeated while it was in flight: one sample, one reply")
-            return await asyncio.shield(running)
+            session.followers[digest] += 1
+            try:
+                return await asyncio.shield(running)
+            finally:
+                session.followers[digest] -= 1
         replay = session.replay(digest, retried)
         if replay is not None:
             session.note(f"the reply of call {replay.seq} was given again to a caller who missed it")
             return replay
         return await self._lead(session, dialect, request, digest)
+
+    def keep(self, session: Session) -> None:
+        """Put the session's calls on disk: before the first byte of a reply. Raises RecordingError."""
+        try:
+            session.keep()
+        except StoreFullError as error:
+            raise RecordingError(str(error), self._retry_after_s) from error
 
     def count(self, dialect: Dialect, request: Request) -> int:
         """Tokens of a prompt that is rendered in full. Raises BadRequestError."""
@@ -207,6 +222,8 @@ class Recorder:
         except PromptTooLongError as error:
             session.note(f"engine: {error}")
             raise ContextLengthError(str(error), error.prompt_tokens, error.limit) from error
+        except EngineFullError as error:
+            raise QueueFullError(str(error), self._retry_after_s) from error
         except EngineUnavailableError as error:
             raise EngineBusyError(str(error), self._retry_after_s) from error
         except EngineError as error:

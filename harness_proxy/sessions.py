@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -27,6 +27,7 @@ from palestra.harness_proxy.history import History
 from palestra.harness_proxy.media import Attachments
 from palestra.harness_proxy.roles import with_roles
 from palestra.trajectories.graph import TokenGraph
+from palestra.trajectories.journal import Journal
 from palestra.trajectories.model import Call, Failure, Mode, Node, Sampling
 
 _REPLAYS = 16
@@ -68,9 +69,13 @@ class Session:
     history: History = field(default_factory=History)
     attachments: Attachments = field(default_factory=Attachments)
     """Images that the harness sent, where the model takes any."""
+    journal: Journal | None = None
+    """Where calls are kept on disk before they are answered; None keeps them in memory alone."""
     calls: list[Call] = field(default_factory=list)
     in_flight: dict[str, asyncio.Future[Reply]] = field(default_factory=dict)
     """By digest of the request body."""
+    followers: Counter[str] = field(default_factory=Counter)
+    """Callers who wait for a call that another one began, by the same digest."""
     closed: bool = False
     _generating: set[asyncio.Task[Any]] = field(default_factory=set)
     _opened_s: float = field(default_factory=time.perf_counter)
@@ -122,6 +127,15 @@ class Session:
         self._replays.move_to_end(call.request_sha256)
         if len(self._replays) > _REPLAYS:
             self._replays.popitem(last=False)
+
+    def is_followed(self, digest: str) -> bool:
+        """Whether somebody waits for a call that another caller began."""
+        return self.followers[digest] > 0
+
+    def keep(self) -> None:
+        """Put every call so far on disk, where there is a journal. Raises StoreFullError."""
+        if self.journal is not None:
+            self.journal.keep(self.graph.nodes, self.calls, self._tools, self._undelivered)
 
     def mark_delivered(self, seq: int | None) -> None:
         """The reply of call `seq` reached its caller; None where nothing was sampled."""

@@ -170,7 +170,7 @@ class TokenGraph:
 
     def _is_path(self, node_id: int, prompt_ids: IntArray, sampled_ids: IntArray) -> bool:
         """The promise: the path to `node_id` is what the engine saw and sampled."""
-        return np.array_equal(self.path_ids(node_id), np.concatenate([prompt_ids, sampled_ids]))
+        return _same(self.path_ids(node_id), np.concatenate([prompt_ids, sampled_ids]))
 
     def _forget(self, size: int) -> None:
         """Keep the first `size` nodes."""
@@ -185,7 +185,12 @@ class TokenGraph:
 
     def _continues(self, node_id: int, prompt_ids: IntArray, position: int) -> bool:
         ids = self.nodes[node_id].token_ids
-        return np.array_equal(ids, prompt_ids[position : position + len(ids)])
+        return _same(ids, prompt_ids[position : position + len(ids)])
+
+
+def _same(a: IntArray, b: IntArray) -> bool:
+    """np.array_equal for what is an array already."""
+    return len(a) == len(b) and bool((a == b).all())
 
 
 def _check_call(

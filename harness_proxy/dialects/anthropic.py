@@ -39,6 +39,7 @@ class AnthropicDialect:
 
     name = "anthropic"
     prefix = CALL_PATH
+    keepalive = shared.event("ping", {"type": "ping"})
 
     def serves(self, path: str) -> bool:
         return path == CALL_PATH
@@ -110,6 +111,9 @@ class AnthropicDialect:
         message = _too_long(error) if isinstance(error, ContextLengthError) else str(error)
         body = {"type": "error", "error": {"type": kind, "message": message}, "request_id": None}
         return orjson.dumps(body)
+
+    def stream_error(self, error: RequestError) -> bytes:
+        return b"event: error\ndata: %b\n\n" % self.error(error)
 
 
 # Requests.

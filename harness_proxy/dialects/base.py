@@ -71,6 +71,9 @@ class Dialect(Protocol):
     prefix: str
     """Of the paths whose errors are written in this dialect though nothing is served there."""
 
+    keepalive: bytes
+    """What may stand before the first event of a stream, any number of times: clients ignore it."""
+
     def serves(self, path: str) -> bool:
         """Whether a POST to `path` is a model call in this dialect."""
         ...
@@ -115,4 +118,8 @@ class Dialect(Protocol):
 
     def error(self, error: RequestError) -> bytes:
         """The JSON body of an error."""
+        ...
+
+    def stream_error(self, error: RequestError) -> bytes:
+        """The event by which a stream that has begun says that it failed. The connection is cut after it."""
         ...

@@ -20,7 +20,7 @@ import orjson
 
 from palestra.harness_proxy.dialects import shared
 from palestra.harness_proxy.dialects.base import Reply, Request
-from palestra.harness_proxy.dialects.shared import models, openai_error
+from palestra.harness_proxy.dialects.shared import COMMENT, models, openai_error
 from palestra.harness_proxy.errors import BadRequestError, RequestError
 from palestra.harness_proxy.media import Attachments
 from palestra.trajectories.model import Message, ToolCall
@@ -54,6 +54,7 @@ class ChatDialect:
 
     name = "chat"
     prefix = "/v1/chat"
+    keepalive = COMMENT
 
     def serves(self, path: str) -> bool:
         return path == CALL_PATH
@@ -146,6 +147,9 @@ class ChatDialect:
 
     def error(self, error: RequestError) -> bytes:
         return openai_error(error)
+
+    def stream_error(self, error: RequestError) -> bytes:
+        return b"data: %b\n\n" % openai_error(error)
 
 
 def _tools(tools: Any) -> tuple[Mapping[str, Any], ...]:

@@ -33,6 +33,7 @@ _STATUS_NAMES = {
     401: "UNAUTHENTICATED",
     404: "NOT_FOUND",
     405: "UNIMPLEMENTED",
+    408: "DEADLINE_EXCEEDED",
     413: "INVALID_ARGUMENT",
     426: "FAILED_PRECONDITION",
     429: "RESOURCE_EXHAUSTED",
@@ -46,6 +47,7 @@ class GeminiDialect:
 
     name = "gemini"
     prefix = "/v1beta"
+    keepalive = b"\r\n\r\n"
 
     def serves(self, path: str) -> bool:
         return _method(path) in _METHODS
@@ -116,6 +118,9 @@ class GeminiDialect:
             delay = {"@type": "type.googleapis.com/google.rpc.RetryInfo"}
             body["details"] = [delay | {"retryDelay": f"{error.retry_after_s:g}s"}]
         return orjson.dumps({"error": body})
+
+    def stream_error(self, error: RequestError) -> bytes:
+        return b"data: %b\r\n\r\n" % self.error(error)
 
 
 # Requests.

@@ -41,6 +41,7 @@ class ResponsesDialect:
 
     name = "responses"
     prefix = CALL_PATH
+    keepalive = shared.COMMENT
 
     def serves(self, path: str) -> bool:
         return path == CALL_PATH
@@ -92,6 +93,9 @@ class ResponsesDialect:
 
     def error(self, error: RequestError) -> bytes:
         return shared.openai_error(error)
+
+    def stream_error(self, error: RequestError) -> bytes:
+        return shared.event("error", _failed(error))
 
 
 # Requests.
@@ -166,6 +170,12 @@ def _events(request: Request, reply: Reply) -> Iterator[dict[str, Any]]:
         yield from item_events(item, index)
     ended = _ended(request, reply, items)
     yield {"type": f"response.{ended['status']}", "response": ended}
+
+
+def _failed(error: RequestError) -> dict[str, Any]:
+    """The error event as the API defines it, and with the member by which OpenAI's SDK raises."""
+    said = {"code": error.code, "message": str(error), "param": None}
+    return {"type": "error", "sequence_number": 0, **said, "error": said | {"type": error.kind}}
 
 
 def _usage(reply: Reply) -> dict[str, Any]:

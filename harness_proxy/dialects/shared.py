@@ -22,6 +22,9 @@ from palestra.trajectories.model import Media
 
 T = TypeVar("T")
 
+COMMENT = b": keep-alive\n\n"
+"""Server-sent events that are none."""
+
 _KINDS: Mapping[type, str] = {dict: "an object", list: "a list", str: "a string"}
 _MARK = b"palestra:"
 

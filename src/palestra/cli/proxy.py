@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from palestra.cli.by_hand import free_name, without_task
+from palestra.cli.by_hand import free_name, lost, without_task
 from palestra.cli.errors import UsageError
 from palestra.cli.options import (
     EngineModel,
@@ -138,17 +138,26 @@ async def _proxy(plan: _Plan) -> Proxy:
 
 
 async def _serve(plan: _Plan, store: Store, server: Proxy, name: str) -> None:
+    from palestra.trajectories.errors import StoreFullError
     from palestra.trajectories.model import Sampling
 
     with listening(plan.host, plan.port):
         await server.start(plan.host, plan.port)
     sampling = Sampling(plan.temperature, max_tokens=plan.max_reply_tokens)
-    session = server.open(name, mode="eval", sampling=sampling)
+    level = server.capability.capture_level
+    journal = store.journal(lost(name, level))
+    session = server.open(name, mode="eval", sampling=sampling, journal=journal)
     print(f"recording {name} in {plan.run_dir}; Ctrl-C ends and commits it", file=sys.stderr)
     print(f"export OPENAI_BASE_URL={session.base_url}\nexport OPENAI_API_KEY={session.key}", flush=True)
     await until_stopped()
     recording = server.close(session)
-    store.append(without_task(name, recording, server.capability.capture_level))
     await server.aclose()
     where = f"palestra show {plan.run_dir} {name}" + (f" --model {plan.model}" if plan.model else "")
+    try:
+        store.append(without_task(name, recording, level))
+    except StoreFullError as error:
+        raise UsageError(
+            f"{error}. The {len(recording.calls)} calls are in {journal.path} meanwhile: {where}"
+        ) from error
+    journal.discard()
     print(f"\nrecorded {len(recording.calls)} calls: {where}", file=sys.stderr)
