@@ -137,16 +137,15 @@ class NamespaceBackend:
             raise
         return _Room(name, pid, ours, layers, group)
 
-    def end(self, room: _Room, *, keep: bool) -> _Layer | None:
-        """Kill all of a sandbox; its files become a layer, or are dropped."""
+    def end(self, room: _Room, *, keep: bool) -> tuple[_Layer, ...]:
+        """Kill all of a sandbox; its files become a layer, which the caller holds, or are dropped."""
         room.socket.close()
         with contextlib.suppress(SandboxLostError):
             self._supervisor.ask("end", [("id", room.name), ("pid", room.pid), ("keep", int(keep))])
         if self._groups and room.group:
             self._groups.give_back(room.group)
-        kept = self._layers.keep(room.name) if keep else None
         self._layers.let_go(room.layers)
-        return kept
+        return (_Layer(room.name, permanent=False, holders=1),) if keep else ()
 
     def hold(self, layers: tuple[_Layer, ...]) -> None:
         self._layers.hold(layers)
@@ -202,11 +201,11 @@ class NamespaceSandbox(Machine):
                     f"snapshots are nested {MAX_LAYERS} deep: start a new sandbox from an image"
                 )
             self._room = None
+            self._backend.hold(room.layers)
             frozen = self._backend.end(room, keep=True)
-            assert frozen is not None
-            layers = (*room.layers, frozen)
+            layers = (*room.layers, *frozen)
             snapshot = NamespaceSnapshot(self._backend, self._image, layers)
-            self._backend.let_go((frozen,))
+            self._backend.let_go(layers)
             self._room = self._begin(layers)
             return snapshot
 
@@ -353,9 +352,6 @@ class _Layers:
                 self.supervisor.ask("layer", [("id", name), ("path", path)])
                 self.directories[path] = _Layer(name, permanent=True)
             return self.directories[path]
-
-    def keep(self, name: str) -> _Layer:
-        return _Layer(name, permanent=False, holders=1)
 
     def hold(self, layers: tuple[_Layer, ...]) -> None:
         with self.lock:
