@@ -102,7 +102,7 @@ class Machine:
             os.fchmod(fd, mode)
 
     def digest(self, path: str, ignore: Sequence[str] = ()) -> str:
-        fd = self._open(path, os.O_RDONLY | os.O_DIRECTORY, user="root")
+        fd = self._open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             return self._digests.of(fd, ignore)
         finally:

@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from sandboxes import SMALL, backend, base_image
 
 from palestra.envs.sandbox.base import Backend, Sandbox
 from palestra.envs.sandbox.errors import SandboxLostError
+from sandboxes import SMALL, backend, base_image
 
 KINDS = ["namespace", "docker"]
 
@@ -148,7 +148,9 @@ def test_a_timeout_ends_what_ignores_signals(shared: Sandbox) -> None:
 
 
 def test_a_timeout_ends_descendants_that_hide(shared: Sandbox) -> None:
-    shared.exec("setsid setsid sleep 4242 & (setsid sh -c 'sleep 4242 & sleep 4242') & sleep 60", timeout_s=0.5)
+    shared.exec(
+        "setsid setsid sleep 4242 & (setsid sh -c 'sleep 4242 & sleep 4242') & sleep 60", timeout_s=0.5
+    )
     assert text(shared, "pgrep -c 'sleep' || true").strip() == "0"
 
 
@@ -188,14 +190,19 @@ def test_a_background_process_does_not_hold_the_command(shared: Sandbox) -> None
 
 def test_a_background_server_serves_later_commands(fresh: Sandbox) -> None:
     fresh.exec("cd /etc && python3 -m http.server 8123 --bind 127.0.0.1 > /dev/null 2>&1 &")
-    got = text(fresh, "for i in $(seq 100); do curl -sf http://127.0.0.1:8123/hostname && break; sleep 0.1; done")
+    got = text(
+        fresh, "for i in $(seq 100); do curl -sf http://127.0.0.1:8123/hostname && break; sleep 0.1; done"
+    )
     assert got
 
 
 def test_commands_run_at_the_same_time(shared: Sandbox) -> None:
     """Each of two waits for what only the other one does."""
     done: list[int] = []
-    one, two = "touch /tmp/a; until [ -e /tmp/b ]; do sleep .01; done", "until [ -e /tmp/a ]; do sleep .01; done; touch /tmp/b"
+    one, two = (
+        "touch /tmp/a; until [ -e /tmp/b ]; do sleep .01; done",
+        "until [ -e /tmp/a ]; do sleep .01; done; touch /tmp/b",
+    )
     threads = [threading.Thread(target=lambda c=c: done.append(shared.exec(c).exit_code)) for c in (one, two)]
     for thread in threads:
         thread.start()
@@ -307,7 +314,9 @@ def test_reset_goes_back_and_ends_everything(fresh: Sandbox) -> None:
     fresh.exec("echo x > /work/x; rm /etc/hosts; sleep 100 > /dev/null 2>&1 &")
     fresh.exec("rm -rf /usr/share/zoneinfo; touch /tmp/y /dev/shm/z", user="root")
     fresh.reset()
-    assert text(fresh, "ls /work /tmp /dev/shm | grep -c '[xyz]' || true; pgrep -c sleep || true").split() == ["0", "0"]
+    assert text(
+        fresh, "ls /work /tmp /dev/shm | grep -c '[xyz]' || true; pgrep -c sleep || true"
+    ).split() == ["0", "0"]
     assert fresh.read("/etc/hosts")
 
 
@@ -434,7 +443,9 @@ def test_closing_ends_a_running_command(maker: Backend) -> None:
 # The way out
 
 
-def test_a_socket_of_the_host_is_reached_through_loopback(maker: Backend, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_socket_of_the_host_is_reached_through_loopback(
+    maker: Backend, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     from echo import EchoServer
 
     path = tmp_path_factory.mktemp("s") / "proxy.sock"

@@ -11,7 +11,14 @@ from palestra.envs.sandbox.errors import SandboxSetupError
 from palestra.envs.sandbox.namespace import NamespaceBackend
 
 MIB = 1 << 20
-SMALL = Limits(timeout_s=20, memory_bytes=128 * MIB, disk_bytes=64 * MIB, pids=32, output_bytes=200_000, flood_bytes=4 * MIB)
+SMALL = Limits(
+    timeout_s=20,
+    memory_bytes=128 * MIB,
+    disk_bytes=64 * MIB,
+    pids=32,
+    output_bytes=200_000,
+    flood_bytes=4 * MIB,
+)
 """Limits that a test can run into quickly."""
 
 
