@@ -120,6 +120,9 @@ class Sandbox(Protocol):
         `snapshot`, `restore` or `reset`. `user` is "agent" or "root"; neither has capabilities.
         """
 
+    def kill(self) -> None:
+        """End all processes inside, also commands that other threads wait for."""
+
     def read(self, path: str, max_bytes: int = 64 * MIB, *, user: str | None = None) -> bytes:
         """The first `max_bytes` of a regular file."""
 

@@ -158,7 +158,7 @@ class DockerSandbox(Machine):
     def snapshot(self) -> DockerSnapshot:
         with self._lock:
             room = self._need_room()
-            self._kill_all()
+            self.kill()
             tag = uuid.uuid4().hex
             try:
                 room.container.commit(repository=SNAPSHOTS, tag=tag)
@@ -206,6 +206,7 @@ class DockerSandbox(Machine):
 
     def _begin(self, base: _Base) -> _Room:
         directory = Path(tempfile.mkdtemp(dir=self._backend.directory))
+        directory.chmod(0o755)
         try:
             container = self._backend.client.containers.run(**self._options(base, directory))
         except docker.errors.DockerException as error:
@@ -244,12 +245,6 @@ class DockerSandbox(Machine):
                 for outside, inside in {**mounts, **sockets}.items()
             ],
         }
-
-    def _kill_all(self) -> None:
-        request = agent.fields(
-            [*self._who("exec", None, "/"), ("arg", "sleep"), ("arg", "60"), ("env", "PATH=/bin")]
-        )
-        agent.run(self._connect, request, b"", timeout_s=0, output_bytes=0, flood_bytes=1 << 20)
 
     def _need_room(self) -> _Room:
         room = self._room

@@ -86,6 +86,15 @@ class Machine:
         )
         return self._finished(outcome, argv, time.perf_counter() - began)
 
+    def kill(self) -> None:
+        request = [
+            *self._who("exec", None, "/"),
+            ("arg", "sleep"),
+            ("arg", "60"),
+            ("env", "PATH=/usr/bin:/bin"),
+        ]
+        agent.run(self._connect, agent.fields(request), b"", timeout_s=0, output_bytes=0, flood_bytes=MIB)
+
     def read(self, path: str, max_bytes: int = 64 * MIB, *, user: str | None = None) -> bytes:
         fd = self._open(path, os.O_RDONLY, user=user)
         with os.fdopen(fd, "rb", buffering=0) as file:

@@ -14,6 +14,7 @@ import contextlib
 import itertools
 import os
 import resource
+import select
 import socket
 import threading
 import uuid
@@ -245,13 +246,9 @@ class NamespaceSandbox(Machine):
         room = self._room
         if room is None:
             return False
-        try:
-            room.socket.send(b"", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return True
+        poll = select.poll()
+        poll.register(room.socket, 0)
+        return not poll.poll(0)
 
     def _replace(self, layers: tuple[_Layer, ...]) -> None:
         with self._lock:

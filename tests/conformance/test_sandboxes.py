@@ -231,6 +231,16 @@ def test_zombies_are_reaped(shared: Sandbox) -> None:
     assert text(shared, "ps -eo stat | grep -c Z || true").strip() == "0"
 
 
+def test_kill_ends_what_others_wait_for(shared: Sandbox) -> None:
+    done: list[int] = []
+    thread = threading.Thread(target=lambda: done.append(shared.exec("touch /tmp/begun; sleep 60").exit_code))
+    thread.start()
+    shared.exec("until [ -e /tmp/begun ]; do sleep .01; done")
+    shared.kill()
+    thread.join(20)
+    assert done == [-9]
+
+
 # Files
 
 
