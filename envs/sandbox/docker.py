@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import socket
-import subprocess
 import tempfile
 import threading
 import time
@@ -29,6 +28,7 @@ import docker.errors
 from palestra.envs.sandbox import agent, cgroups, owner
 from palestra.envs.sandbox.base import Breach, Image, Limits, Snapshot
 from palestra.envs.sandbox.errors import SandboxError, SandboxLostError, SandboxSetupError
+from palestra.envs.sandbox.images import as_tar
 from palestra.envs.sandbox.machine import Machine
 from palestra.envs.sandbox.native import program
 
@@ -83,7 +83,11 @@ class DockerBackend:
 
     def reap(self) -> int:
         dead = [
-            c for c in self._labelled(self.client.containers.list(all=True, filters={"label": OWNER})) if c
+            c
+            for c in self._labelled(
+                self.client.containers.list(all=True, ignore_removed=True, filters={"label": OWNER})
+            )
+            if c
         ]
         for container in dead:
             with contextlib.suppress(*_ABSENT):
@@ -134,7 +138,7 @@ class DockerBackend:
             try:
                 self.client.images.get(tag)
             except docker.errors.ImageNotFound:
-                with _as_tar(image) as stream:
+                with as_tar(image) as stream:
                     self.client.api.import_image(
                         src=stream, repository=REPOSITORY, tag=image.digest[:32], stream_src=True
                     )
@@ -339,23 +343,3 @@ def _connect_to(directory: Path) -> socket.socket:
         connection.close()
         raise
     return connection
-
-
-@contextlib.contextmanager
-def _as_tar(image: Image) -> Iterator[Any]:
-    """The merged root file system as a tar stream. Several layers need root, to mount them over one another."""
-    *upper, lowest = reversed(image.layers)
-    tar = "tar --numeric-owner --one-file-system --create --directory"
-    command = ["sh", "-c", f'{tar} "$1" .', "sh", str(lowest)]
-    if upper:
-        script = f'mount -t overlay overlay -o ro,lowerdir="$1" /mnt && {tar} /mnt .'
-        command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh"]
-        command.append(":".join(map(str, reversed(image.layers))))
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    try:
-        yield process.stdout
-    finally:
-        process.stdout.close()
-        if process.wait():
-            raise SandboxSetupError(f"cannot pack the image {image.name!r} for Docker: {command[0]} failed")

@@ -28,6 +28,8 @@ class Machine:
         self._limits = limits
         self._digests = TreeDigest()
         self._one_user = False
+        self._own_limits: list[tuple[str, object]] = []
+        """Of each process, where no control group bounds all of them together."""
 
     @property
     def id(self) -> str:
@@ -71,6 +73,7 @@ class Machine:
             [
                 *self._who("exec", user, cwd),
                 ("cpu_s", self._limits.cpu_s),
+                *self._own_limits,
                 *(("arg", arg) for arg in argv),
                 *(("env", f"{name}={value}") for name, value in self._env(env, user).items()),
             ]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 import resource
 import select
@@ -30,6 +31,8 @@ from palestra.envs.sandbox.base import Breach, Image, Limits, Snapshot
 from palestra.envs.sandbox.errors import SandboxError, SandboxLostError, SandboxSetupError
 from palestra.envs.sandbox.machine import Machine
 from palestra.envs.sandbox.supervisor import Supervisor
+
+log = logging.getLogger(__name__)
 
 MAX_LAYERS = 128
 _BYTES_PER_INODE = 4096
@@ -53,6 +56,8 @@ class NamespaceBackend:
         self._lock = threading.Lock()
         self._closed = False
         _allow_many_files()
+        for lack in self.lacks():
+            log.warning("namespace sandboxes: %s", lack)
 
     def create(
         self,
@@ -95,6 +100,18 @@ class NamespaceBackend:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def lacks(self) -> list[str]:
+        """What this machine does not give to this user; empty where nothing is missing."""
+        lacks = []
+        if not self.bounded:
+            lacks.append(
+                "no control groups may be made: memory is bounded per process and not in all; run as root, or "
+                "with a delegated cgroup"
+            )
+        if self.rootless:
+            lacks.append("not root: there is one user inside, and images must belong to this user")
+        return lacks
 
     # For the sandboxes.
 
@@ -184,6 +201,8 @@ class NamespaceSandbox(Machine):
         self._backend = backend
         self._sockets = sockets
         self._one_user = backend.rootless
+        if not backend.bounded:
+            self._own_limits = [("pids", limits.pids), ("data", limits.memory_bytes)]
         self._source = layers
         self._rooms = itertools.count()
         self._lock = threading.RLock()
