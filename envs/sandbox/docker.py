@@ -81,6 +81,10 @@ class DockerBackend:
             self._live.add(sandbox)
         return sandbox
 
+    def lacks(self) -> list[str]:
+        driver = self.client.info()["Driver"]
+        return [f"the storage driver {driver} bounds the size of one file, not of all files together"]
+
     def reap(self) -> int:
         dead = [
             c
@@ -156,6 +160,7 @@ class DockerSandbox(Machine):
         self._sockets = sockets
         self._source = base
         self._lock = threading.RLock()
+        self._own_limits = [("fsize", limits.disk_bytes)]
         base.holders += 1
         self._room: _Room | None = self._begin(base)
 

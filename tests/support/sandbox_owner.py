@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
-from sandboxes import base_image, open_backend
+from palestra.envs.sandbox.backends import open_backend
+from sandboxes import base_image
 
 
 def main(kind: str, count: int, mark: str) -> None:

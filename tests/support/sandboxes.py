@@ -6,9 +6,9 @@ import functools
 
 from needs import need
 from palestra.envs.sandbox import images
+from palestra.envs.sandbox.backends import open_backend
 from palestra.envs.sandbox.base import Backend, Image, Limits
 from palestra.envs.sandbox.errors import SandboxSetupError
-from palestra.envs.sandbox.namespace import NamespaceBackend
 
 MIB = 1 << 20
 SMALL = Limits(
@@ -43,11 +43,3 @@ def backend(kind: str) -> Backend:
     """A backend of this kind; the test is skipped where this machine has none."""
     need(not _why_not(kind), _why_not(kind))
     return open_backend(kind)
-
-
-def open_backend(kind: str) -> Backend:
-    if kind == "namespace":
-        return NamespaceBackend()
-    from palestra.envs.sandbox.docker import DockerBackend
-
-    return DockerBackend()

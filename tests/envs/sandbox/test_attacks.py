@@ -421,7 +421,7 @@ def test_memory_files_are_bounded(victim: Sandbox) -> None:
 
 def test_the_disk_is_bounded(maker: Backend) -> None:
     if maker.name == "docker":
-        pytest.skip("bounded by Docker's storage driver, where that can; docs say so")
+        pytest.skip("Docker bounds single files only")
     limits = dataclasses.replace(SMALL, disk_bytes=16 * MIB)
     with maker.create(base_image(), limits) as sandbox:
         for place in ("/work", "/tmp", "/dev/shm"):
@@ -433,9 +433,16 @@ def test_the_disk_is_bounded(maker: Backend) -> None:
         assert sandbox.exec("echo fits > /work/x && cat /work/x").stdout == b"fits\n"
 
 
+def test_one_file_is_bounded(maker: Backend) -> None:
+    with maker.create(base_image(), dataclasses.replace(SMALL, disk_bytes=16 * MIB)) as sandbox:
+        done = sandbox.exec(["dd", "if=/dev/zero", "of=/work/full", "bs=1M", "count=40"])
+        assert done.exit_code != 0 and done.breach == "disk"
+        assert len(sandbox.read("/work/full")) <= 16 * MIB
+
+
 def test_the_number_of_files_is_bounded(maker: Backend) -> None:
     if maker.name == "docker":
-        pytest.skip("bounded by Docker's storage driver, where that can; docs say so")
+        pytest.skip("Docker bounds single files only")
     with maker.create(base_image(), dataclasses.replace(SMALL, disk_bytes=16 * MIB)) as sandbox:
         code = "import os\nos.mkdir('/work/d')\nfor i in range(100_000): os.close(os.open(f'/work/d/{i}', os.O_CREAT))"
         assert b"No space left" in python(sandbox, code, timeout_s=30).stderr
