@@ -71,7 +71,7 @@ class DockerBackend:
         sockets: Mapping[int, Path] | None = None,
     ) -> DockerSandbox:
         if isinstance(source, Image):
-            base, image = _Base(self._import(source)), source
+            base, image = _Base(self.tag_of(source)), source
         elif isinstance(source, DockerSnapshot):
             base, image = source.base, source.image
         else:
@@ -135,7 +135,7 @@ class DockerBackend:
             if OWNER in labels and not owner.alive(labels[OWNER]):
                 yield thing
 
-    def _import(self, image: Image) -> str:
+    def tag_of(self, image: Image) -> str:
         """The tag under which the daemon has this root file system; hands it over the first time."""
         tag = f"{REPOSITORY}:{image.digest[:32]}"
         with self._lock:
