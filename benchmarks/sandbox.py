@@ -6,8 +6,8 @@
 `*_p50_ms` are medians of single calls, timed in turns with what they are compared with. A cycle makes a sandbox, runs
 /bin/true in it and removes it; the docker SDK's is `containers.run(remove=True)` of the same image with the same
 limits and no network. swe-rex runs its LocalDeployment, so without any container: a lower bound of its cost.
-`idle_mb` is what MemAvailable loses per live, idle sandbox. Needs root, the image (`palestra sandbox build base`), and
-a Docker daemon for the comparison.
+`idle_mb` is what a live, idle sandbox adds to the kernel's memory and tmpfs (/proc/meminfo), plus its process. Needs
+root, the image (`palestra sandbox build base`), and a Docker daemon for the comparison.
 """
 
 from __future__ import annotations
@@ -208,9 +208,10 @@ class Bencher:
 
     def idle(self) -> None:
         count = 100 if self.quick else 1000
-        before = _available_mb()
+        before = _kernel_mb()
         live = [self.namespace.create(self.image, LIMITS) for _ in range(count)]
-        self.facts["idle_mb"] = round((before - _available_mb()) / count, 3)
+        process_mb = median(_process_mb(sandbox.pid) for sandbox in live[:20])
+        self.facts["idle_mb"] = round((_kernel_mb() - before) / count + process_mb, 3)
         answered = sum(sandbox.exec(TRUE).exit_code == 0 for sandbox in live)
         self.facts["live_at_once"] = answered
         for sandbox in live:
@@ -238,8 +239,15 @@ def _docker_options(backend: DockerBackend, image: Image) -> dict[str, Any]:
     }
 
 
-def _available_mb() -> float:
-    found = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
+def _kernel_mb() -> float:
+    """What the kernel holds for itself and in tmpfs."""
+    sizes = dict(re.findall(r"(\w+):\s+(\d+) kB", Path("/proc/meminfo").read_text()))
+    return sum(int(sizes[name]) for name in ("Slab", "KernelStack", "PageTables", "Percpu", "Shmem")) / 1024
+
+
+def _process_mb(pid: int) -> float:
+    """Memory of one process, what it shares divided among those that share it."""
+    found = re.search(r"Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text())
     assert found
     return int(found[1]) / 1024
 

@@ -31,11 +31,13 @@ from palestra.envs.sandbox.errors import SandboxError, SandboxLostError, Sandbox
 from palestra.envs.sandbox.images import as_tar
 from palestra.envs.sandbox.machine import Machine
 from palestra.envs.sandbox.native import program
+from palestra.envs.sandbox.timer import Repeat
 
 OWNER = "palestra.owner"
 REPOSITORY = "palestra/image"
 SNAPSHOTS = "palestra/snapshot"
 START_TIMEOUT_S = 60.0
+REAP_EVERY_S = 300.0
 _INSIDE = "/run/palestra"
 _PROGRAM = "/run/palestra-sandbox"
 _DIRECTORY_PREFIX = "palestra-docker-"
@@ -62,6 +64,7 @@ class DockerBackend:
         self._lock = threading.Lock()
         self._closed = False
         self.reap()
+        self._reaper = Repeat(self.reap, REAP_EVERY_S)
 
     def create(
         self,
@@ -107,6 +110,7 @@ class DockerBackend:
         if self._closed:
             return
         self._closed = True
+        self._reaper.stop()
         with self._lock:
             live = list(self._live)
         for sandbox in live:
