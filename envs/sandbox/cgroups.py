@@ -52,8 +52,9 @@ class Group:
     _seen: dict[Breach, int] = field(default_factory=dict)
 
     def doors(self) -> list[Path]:
-        """Files to which a process writes itself to come in."""
-        return list(dict.fromkeys(path / "cgroup.procs" for path in self.paths.values()))
+        """Files to which a process writes itself to come in. Each move costs, so unbounded CPU time needs none."""
+        needed = [name for name in self.paths if name != "cpu" or (self.limits and self.limits.cpus)]
+        return list(dict.fromkeys(self.paths[name] / "cgroup.procs" for name in needed))
 
     def bound(self, limits: Limits) -> None:
         """Set the limits, and count breaches from here on."""

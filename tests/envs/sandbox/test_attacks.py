@@ -400,6 +400,14 @@ def test_memory_is_bounded(victim: Sandbox) -> None:
     assert victim.exec("echo alive").stdout == b"alive\n"
 
 
+def test_cpu_time_of_many_processes_is_bounded_together(maker: Backend) -> None:
+    code = "import time; end = time.time() + 1.5\nwhile time.time() < end: pass\nprint(time.process_time())"
+    spin = f"python3 -c '{code}' & "
+    with maker.create(base_image(), dataclasses.replace(SMALL, cpus=0.2)) as sandbox:
+        done = sandbox.exec(spin * 2 + "wait", timeout_s=19)
+    assert len(done.stdout.split()) == 2 and sum(map(float, done.stdout.split())) < 1.5
+
+
 def test_memory_of_many_processes_is_bounded_together(victim: Sandbox) -> None:
     each = "python3 -c 'import time; x = bytearray(60 << 20); time.sleep(1); print(1)' & "
     done = victim.exec(each * 6 + "wait", timeout_s=15)
