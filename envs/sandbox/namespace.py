@@ -21,14 +21,15 @@ import threading
 import uuid
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from palestra.envs.sandbox import agent, cgroups
 from palestra.envs.sandbox.base import Breach, Image, Limits, Snapshot
-from palestra.envs.sandbox.errors import SandboxError, SandboxLostError, SandboxSetupError
+from palestra.envs.sandbox.errors import SandboxError, SandboxLostError
+from palestra.envs.sandbox.layers import Layer, Layers
 from palestra.envs.sandbox.machine import Machine
 from palestra.envs.sandbox.supervisor import Supervisor
 from palestra.envs.sandbox.timer import Repeat
@@ -53,7 +54,7 @@ class NamespaceBackend:
         self._hierarchy = hierarchy
         self._groups = cgroups.Groups(hierarchy) if hierarchy else None
         self._supervisor = Supervisor()
-        self._layers = _Layers(self._supervisor)
+        self._layers = Layers(self._supervisor)
         self._live: weakref.WeakSet[NamespaceSandbox] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._closed = False
@@ -70,7 +71,7 @@ class NamespaceBackend:
         sockets: Mapping[int, Path] | None = None,
     ) -> NamespaceSandbox:
         if isinstance(source, Image):
-            frozen: tuple[_Layer, ...] = tuple(self._layers.of_directory(path) for path in source.layers)
+            frozen: tuple[Layer, ...] = tuple(self._layers.of_directory(path) for path in source.layers)
             image = source
         elif isinstance(source, NamespaceSnapshot):
             frozen, image = source.layers, source.image
@@ -120,7 +121,7 @@ class NamespaceBackend:
     # For the sandboxes.
 
     def begin(
-        self, name: str, layers: tuple[_Layer, ...], limits: Limits, sockets: Mapping[int, Path]
+        self, name: str, layers: tuple[Layer, ...], limits: Limits, sockets: Mapping[int, Path]
     ) -> _Room:
         """Start the processes of a sandbox."""
         group = self._groups.take(limits) if self._groups else None
@@ -136,7 +137,7 @@ class NamespaceBackend:
     def _start(
         self,
         name: str,
-        layers: tuple[_Layer, ...],
+        layers: tuple[Layer, ...],
         limits: Limits,
         sockets: Mapping[int, Path],
         group: cgroups.Group | None,
@@ -159,7 +160,7 @@ class NamespaceBackend:
             raise
         return _Room(name, pid, ours, layers, group)
 
-    def end(self, room: _Room, *, keep: bool) -> tuple[_Layer, ...]:
+    def end(self, room: _Room, *, keep: bool) -> tuple[Layer, ...]:
         """Kill all of a sandbox; its files become a layer, which the caller holds, or are dropped."""
         room.socket.close()
         with contextlib.suppress(SandboxLostError):
@@ -167,15 +168,15 @@ class NamespaceBackend:
         if self._groups and room.group:
             self._groups.give_back(room.group)
         self._layers.let_go(room.layers)
-        return (_Layer(room.name, permanent=False, holders=1),) if keep else ()
+        return (Layer(room.name, permanent=False, holders=1),) if keep else ()
 
-    def hold(self, layers: tuple[_Layer, ...]) -> None:
+    def hold(self, layers: tuple[Layer, ...]) -> None:
         self._layers.hold(layers)
 
-    def let_go(self, layers: tuple[_Layer, ...]) -> None:
+    def let_go(self, layers: tuple[Layer, ...]) -> None:
         self._layers.let_go(layers)
 
-    def export(self, layer: _Layer, path: Path) -> None:
+    def export(self, layer: Layer, path: Path) -> None:
         scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
         self._supervisor.ask("export", [("id", layer.name), ("path", scratch)])
         scratch.rename(path)
@@ -197,7 +198,7 @@ class NamespaceSandbox(Machine):
         self,
         backend: NamespaceBackend,
         image: Image,
-        layers: tuple[_Layer, ...],
+        layers: tuple[Layer, ...],
         limits: Limits,
         sockets: Mapping[int, Path],
     ) -> None:
@@ -278,7 +279,7 @@ class NamespaceSandbox(Machine):
         poll.register(room.socket, 0)
         return not poll.poll(0)
 
-    def _replace(self, layers: tuple[_Layer, ...]) -> None:
+    def _replace(self, layers: tuple[Layer, ...]) -> None:
         with self._lock:
             room = self._need_room()
             self._room = None
@@ -286,7 +287,7 @@ class NamespaceSandbox(Machine):
             self._backend.end(room, keep=False)
             self._room = fresh
 
-    def _begin(self, layers: tuple[_Layer, ...]) -> _Room:
+    def _begin(self, layers: tuple[Layer, ...]) -> _Room:
         name = f"{self._id}.{next(self._rooms)}"
         return self._backend.begin(name, layers, self._limits, self._sockets)
 
@@ -316,7 +317,7 @@ class NamespaceSandbox(Machine):
 class NamespaceSnapshot:
     """Frozen layers, shared by all that was made from them."""
 
-    def __init__(self, backend: NamespaceBackend, image: Image, layers: tuple[_Layer, ...]) -> None:
+    def __init__(self, backend: NamespaceBackend, image: Image, layers: tuple[Layer, ...]) -> None:
         self.image = image
         self.layers = layers
         self._backend = backend
@@ -340,15 +341,6 @@ class NamespaceSnapshot:
         self.close()
 
 
-@dataclass(slots=True, eq=False)
-class _Layer:
-    """Something that the supervisor can put below a sandbox."""
-
-    name: str
-    permanent: bool
-    holders: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class _Room:
     """The running part of a sandbox."""
@@ -356,43 +348,8 @@ class _Room:
     name: str
     pid: int
     socket: socket.socket
-    layers: tuple[_Layer, ...]
+    layers: tuple[Layer, ...]
     group: cgroups.Group | None
-
-
-@dataclass(slots=True)
-class _Layers:
-    """Which layers there are, and who still needs them."""
-
-    supervisor: Supervisor
-    directories: dict[Path, _Layer] = field(default_factory=dict)
-    lock: threading.RLock = field(default_factory=threading.RLock)
-
-    def of_directory(self, path: Path) -> _Layer:
-        with self.lock:
-            if path not in self.directories:
-                if not path.is_dir():
-                    raise SandboxSetupError(f"no image at {path}: build it with `palestra sandbox build`")
-                name = f"image-{len(self.directories)}"
-                self.supervisor.ask("layer", [("id", name), ("path", path)])
-                self.directories[path] = _Layer(name, permanent=True)
-            return self.directories[path]
-
-    def hold(self, layers: tuple[_Layer, ...]) -> None:
-        with self.lock:
-            for layer in layers:
-                layer.holders += 1
-
-    def let_go(self, layers: tuple[_Layer, ...]) -> None:
-        with self.lock:
-            unused = []
-            for layer in layers:
-                layer.holders -= 1
-                if layer.holders == 0 and not layer.permanent:
-                    unused.append(layer.name)
-        for name in unused:
-            with contextlib.suppress(SandboxLostError):
-                self.supervisor.ask("drop", [("id", name)])
 
 
 def _allow_many_files() -> None:
