@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from palestra import __version__
-from palestra.cli import demo, engine, evaluate, export, harness, proxy, rollout, show, tasks, train
+from palestra.cli import demo, engine, evaluate, export, harness, proxy, rollout, sandbox, show, tasks, train
 
 TRAIN_EXTRA = ("torch", "transformers", "safetensors")
 """Modules of the extra [train]."""
@@ -35,6 +35,7 @@ app.command("export")(export.export)
 app.command("proxy")(proxy.proxy)
 app.add_typer(harness.app, name="harness")
 app.add_typer(engine.app, name="engine")
+app.add_typer(sandbox.app, name="sandbox")
 
 
 def _version(asked: bool) -> None:
