@@ -120,6 +120,10 @@ class TaskEnv(gymnasium.Env[str, str]):
 
     # What callers use.
 
+    def use(self, tasks: TaskSet | str) -> None:
+        """From now on `reset` without a task draws from `tasks`."""
+        self._tasks = tasks
+
     @property
     def tools(self) -> list[dict[str, Any]]:
         """Tool definitions in the OpenAI function-calling form."""
