@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 ENVS: dict[str, tuple[str, str]] = {
     "palestra/Gymnasium-v0": ("palestra.envs.wrapped:GymnasiumEnv", "frozen-lake"),
+    "palestra/ScienceWorld-v0": ("palestra.envs.scienceworld_env:ScienceWorldEnv", "scienceworld"),
     "palestra/Sql-v0": ("palestra.envs.sql:SqlEnv", "sql-tiny"),
+    "palestra/TextWorld-v0": ("palestra.envs.textworld_env:TextWorldEnv", "textworld"),
 }
 """Gymnasium id -> (class, the task set that `reset` draws from by default)."""
 

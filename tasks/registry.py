@@ -153,3 +153,13 @@ register_tasks(
 register_tasks(
     "frozen-lake", "palestra.tasks.gymnasium_seeds:load_frozen_lake", "FrozenLake, a new map for every task"
 )
+register_tasks(
+    "textworld", "palestra.tasks.text_worlds:load_textworld", "generated TextWorld games, split by seed"
+)
+register_tasks(
+    "textworld-kinds", "palestra.tasks.text_worlds:load_textworld_kinds", "the same, split by kind of quest"
+)
+register_tasks("alfworld", "palestra.tasks.text_worlds:load_alfworld", "ALFWorld games; parameter: path")
+register_tasks(
+    "scienceworld", "palestra.tasks.text_worlds:load_scienceworld", "ScienceWorld, with its official splits"
+)
