@@ -20,7 +20,7 @@ from palestra.envs.env import TaskEnv
 from palestra.envs.errors import EnvSetupError
 from palestra.envs.tools import ToolError, tool
 from palestra.rewards.score import Grader
-from palestra.rewards.sql import ExecutionAccuracy
+from palestra.rewards.sql_rules import grader_named
 from palestra.tasks.errors import DatabaseError, QueryError
 from palestra.tasks.sql.database import Database, database
 from palestra.tasks.sql.guarded import GuardedDatabase, Limits, Result, Value
@@ -56,9 +56,12 @@ class SqlEnv(TaskEnv):
         max_chars: int = 2000,
         samples: int = 0,
     ) -> None:
-        """`max_rows` and `max_chars` bound what a query shows; `samples` values per column in describe."""
+        """`max_rows` and `max_chars` bound what a query shows; `samples` values per column in describe.
+
+        Without a `grader` the task's `rule` decides (rewards/sql_rules.py); without that, grading is strict.
+        """
         super().__init__(tasks)
-        self._grader = grader or ExecutionAccuracy()
+        self._grader = grader
         self._max_rows, self._max_chars, self._samples = max_rows, max_chars, samples
         self._known = _Known()
         self._open: tuple[bytes, GuardedDatabase] | None = None
@@ -110,7 +113,8 @@ class SqlEnv(TaskEnv):
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
     def _score(self) -> Score:
-        return self._grader(self.task, self._known.answer)
+        grader = self._grader or grader_named(self.task.data.get("rule", "strict"))
+        return grader(self.task, self._known.answer)
 
     def _freeze(self) -> _Known:
         return self._known

@@ -109,6 +109,22 @@ class ExecutionAccuracy:
             raise GraderError(f"task {task.id!r}: the gold SQL fails: {error}") from error
 
 
+def gold_result(task: Task, sql: str) -> Rows:
+    """What the gold SQL returns on the database of the task. Raises GraderError."""
+    try:
+        rows = _gold_rows(_database(task), sql, ())
+    except QueryError as error:
+        raise GraderError(f"task {task.id!r}: the gold SQL fails: {error}") from error
+    assert rows is not None
+    return rows
+
+
+def submitted_result(task: Task, sql: str) -> Rows:
+    """What a submission returns there, within the bounds for gold SQL. Raises QueryError, GraderError."""
+    limits = replace(_GOLD_LIMITS, time_s=task.budget.command_s)
+    return _run(_database(task), sql, limits).rows
+
+
 def _database(task: Task) -> Database:
     try:
         return database(task)
