@@ -17,9 +17,10 @@ from typing import Any
 from palestra.rewards.score import GraderError, nothing_submitted
 from palestra.rewards.table import Rows, cell_f1, same_results
 from palestra.tasks.errors import DatabaseError, QueryError
+from palestra.tasks.sql.backends import open_guarded
 from palestra.tasks.sql.cache import ByteCache
 from palestra.tasks.sql.database import Database, database
-from palestra.tasks.sql.guarded import GuardedDatabase, Limits, Result
+from palestra.tasks.sql.guarded import Limits, Result
 from palestra.tasks.sql.perturb import perturbed
 from palestra.tasks.sql.text import is_ordered
 from palestra.tasks.task import Task
@@ -139,7 +140,10 @@ def _copy(source: Database, seed: int) -> Database:
 
 
 def _run(where: Database, sql: str, limits: Limits) -> Result:
-    guarded = GuardedDatabase(where, limits)
+    try:
+        guarded = open_guarded(where, limits)
+    except DatabaseError as error:
+        raise GraderError(str(error)) from error
     try:
         return guarded.query(sql)
     finally:
