@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -235,7 +236,9 @@ def _marks(reply: Reply) -> dict[bytes, bytes]:
 async def _refuse(send: Send, dialect: Dialect, error: RequestError) -> None:
     headers = {b"content-type": _JSON}
     if error.retry_after_s is not None:
-        headers[b"retry-after"] = b"%g" % error.retry_after_s
+        # Whole seconds, or codex does not ask again; the SDKs of OpenAI and Anthropic take milliseconds too.
+        headers[b"retry-after"] = b"%d" % max(1, math.ceil(error.retry_after_s))
+        headers[b"retry-after-ms"] = b"%d" % (1000 * error.retry_after_s)
     if isinstance(error, EngineFailedError | InternalError):
         headers[b"x-should-retry"] = b"false"
     await respond(send, dialect.status(error), dialect.error(error), headers)

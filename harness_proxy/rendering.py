@@ -52,10 +52,17 @@ class Rendering:
 
     @classmethod
     def load(
-        cls, model_dir: str | Path, *, family: str | None = None, enable_thinking: bool = False
+        cls,
+        model_dir: str | Path,
+        *,
+        family: str | None = None,
+        enable_thinking: bool = False,
+        keep_thinking: bool = False,
     ) -> Rendering:
         """The format of the model in `model_dir` (tokenizer.json, config.json).
 
+        Templates of thinking models leave the thoughts of earlier turns out once the user speaks again, which
+        begins a new branch; with `keep_thinking` such a turn is bridged too, thoughts included.
         `family` names a renderer, for example "qwen3"; without it `model_type` of config.json decides where
         that is unambiguous. Raises RenderingError.
         """
@@ -66,7 +73,9 @@ class Rendering:
         name = family or _family(config, directory)
         tokenizer = LocalTokenizer(directory / "tokenizer.json")
         try:
-            return cls(create_renderer(tokenizer, _renderer_config(name, enable_thinking)), tokenizer)
+            return cls(
+                create_renderer(tokenizer, _renderer_config(name, enable_thinking, keep_thinking)), tokenizer
+            )
         except (AssertionError, RuntimeError) as error:  # no special token; no vocabulary of gpt-oss
             raise RenderingError(
                 f"the tokenizer in {directory} does not fit family {name!r}: {error}"
@@ -240,16 +249,17 @@ def families() -> list[str]:
     return sorted(names - {"auto", "default", "custom"})
 
 
-def _renderer_config(name: str, enable_thinking: bool) -> Any:
+def _renderer_config(name: str, enable_thinking: bool, keep_thinking: bool) -> Any:
     from pydantic import TypeAdapter
     from renderers import RendererConfig
 
     if name not in families():
         raise RenderingError(f"no chat format {name!r}; there are {', '.join(families())}")
     adapter: TypeAdapter[Any] = TypeAdapter(RendererConfig)
-    config = adapter.validate_python({"name": name})
+    chosen: dict[str, Any] = {"name": name, "thinking_retention": "all" if keep_thinking else None}
+    config = adapter.validate_python(chosen)
     if "enable_thinking" in type(config).model_fields:
-        return adapter.validate_python({"name": name, "enable_thinking": enable_thinking})
+        return adapter.validate_python(chosen | {"enable_thinking": enable_thinking})
     if enable_thinking:
         raise RenderingError(f"family {name!r} has no enable_thinking switch: leave it out")
     return config

@@ -14,7 +14,10 @@ loop; it starts no thread and keeps everything in memory until the session is cl
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+import tempfile
+from pathlib import Path
 
 from palestra.harness_proxy.endpoint import Endpoint, Gate
 from palestra.harness_proxy.engines.base import Capability, Engine
@@ -49,6 +52,9 @@ class Proxy:
         self._gate = Gate(retry_after_s)
         self._capability: Capability | None = None
         self._listener: Listener | None = None
+        self._unix: Listener | None = None
+        self._socket_dir: tempfile.TemporaryDirectory[str] | None = None
+        self._opening = asyncio.Lock()
         self._recorder = Recorder(engine, rendering, retry_after_s)
         self.app = Endpoint(self._recorder, self._sessions, self._gate, model_name, max_body_bytes)
         """The ASGI application, for tests without a socket: call probe() first."""
@@ -82,13 +88,29 @@ class Proxy:
         """http://host:port, without a path; http://palestra while the proxy does not listen."""
         return self._listener.url if self._listener is not None else "http://palestra"
 
+    async def unix_socket(self) -> Path:
+        """A unix socket of the same proxy, for places without a network; made on the first call.
+
+        It lies in a directory that only this user can enter. Raises ProxyStateError before start().
+        """
+        if self._listener is None:
+            raise ProxyStateError("the proxy does not listen: await proxy.start() first")
+        async with self._opening:
+            if self._socket_dir is None:
+                self._socket_dir = tempfile.TemporaryDirectory(prefix="palestra-proxy-")
+                self._unix = await Listener.open_unix(self.app, Path(self._socket_dir.name) / "socket")
+            return Path(self._socket_dir.name) / "socket"
+
     async def aclose(self) -> None:
         """Close every session and stop listening. The engine stays open. Calling it twice is fine."""
         for session in list(self._sessions.values()):
             self.close(session)
-        if self._listener is not None:
-            await self._listener.aclose()
-            self._listener = None
+        for listener in filter(None, (self._listener, self._unix)):
+            await listener.aclose()
+        self._listener = self._unix = None
+        if self._socket_dir is not None:
+            self._socket_dir.cleanup()
+            self._socket_dir = None
 
     def open(
         self,

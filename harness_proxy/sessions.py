@@ -179,6 +179,16 @@ class Session:
         """Whether `max_calls` were made or are being made."""
         return self.max_calls is not None and self._next_seq >= self.max_calls
 
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Budgets that ran out so far."""
+        return tuple(self._stops)
+
+    @property
+    def failed(self) -> bool:
+        """Whether something broke for good; a call that could not be served now is not that."""
+        return self._failure is not None
+
     def stop(self, why: str) -> None:
         """A budget ran out."""
         self._stops[why] = None

@@ -12,7 +12,7 @@ from dataclasses import replace
 from palestra.harness_proxy.server import Proxy
 from palestra.harness_proxy.sessions import Recording, Session
 from palestra.rollouts.errors import RolloutError, boundary
-from palestra.rollouts.harnesses.base import Endpoint, Harness
+from palestra.rollouts.harnesses.base import Endpoint, Harness, ProxyLine
 from palestra.rollouts.job import Job, RunSpec
 from palestra.rollouts.join import joined
 from palestra.rollouts.pool import EnvPool
@@ -86,7 +86,8 @@ class Attempt:
     async def _act(self, world: World, session: Session) -> None:
         with self._timed("setup"):
             await world.reset()
-        endpoint = Endpoint(session.base_url, session.key, self._rollout_id)
+        line = ProxyLine(self._proxy, session)
+        endpoint = Endpoint(session.base_url, session.key, self._rollout_id, line=line)
         try:
             with self._timed("agent"), boundary("harness", "run"):
                 await self._harness.run(world, endpoint)

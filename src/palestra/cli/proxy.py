@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from palestra.cli.errors import UsageError
+from palestra.cli.by_hand import free_name, without_task
 from palestra.cli.options import (
     EngineModel,
     EngineUrl,
@@ -25,8 +24,6 @@ from palestra.cli.serving import listening, until_stopped
 
 if TYPE_CHECKING:
     from palestra.harness_proxy.server import Proxy
-    from palestra.harness_proxy.sessions import Recording
-    from palestra.trajectories.model import CaptureLevel, Trajectory
     from palestra.trajectories.store import Store
 
 
@@ -89,24 +86,13 @@ async def _record(plan: _Plan) -> None:
     from palestra.harness_proxy.server import Proxy
 
     with write_store(plan.run_dir) as store:
-        name = _name(store, plan)
+        name = free_name(store, plan.run_dir, plan.session, "session")
         rendering = Rendering.load(plan.model)
         engine = await start_engine(plan.model, plan.engine_url, plan.engine_model)
         try:
             await _serve(plan, store, Proxy(engine, rendering), name)
         finally:
             await engine.aclose()
-
-
-def _name(store: Store, plan: _Plan) -> str:
-    """A name that is free. Raises UsageError."""
-    if plan.session is None:
-        return next(name for n in count(1) if (name := f"session-{n}") not in store)
-    if plan.session in store:
-        raise UsageError(
-            f"{plan.run_dir} has a recording {plan.session!r} already: give another --session, or none"
-        )
-    return plan.session
 
 
 async def _serve(plan: _Plan, store: Store, server: Proxy, name: str) -> None:
@@ -120,29 +106,7 @@ async def _serve(plan: _Plan, store: Store, server: Proxy, name: str) -> None:
     print(f"export OPENAI_BASE_URL={session.base_url}\nexport OPENAI_API_KEY={session.key}", flush=True)
     await until_stopped()
     recording = server.close(session)
-    store.append(_trajectory(name, recording, server.capability.capture_level))
+    store.append(without_task(name, recording, server.capability.capture_level))
     await server.aclose()
     where = f"palestra show {plan.run_dir} {name} --model {plan.model}"
     print(f"\nrecorded {len(recording.calls)} calls: {where}", file=sys.stderr)
-
-
-def _trajectory(name: str, recording: Recording, level: CaptureLevel) -> Trajectory:
-    from palestra.trajectories.model import Failure, Rollout, Trajectory
-
-    by_hand = Failure("cancelled", "by hand", "a session run by hand has no task to score")
-    rollout = Rollout(
-        rollout_id=name,
-        run_id="by-hand",
-        group_id=name,
-        task_id="none",
-        sample_index=0,
-        attempt=1,
-        mode="eval",
-        harness="unknown",
-        harness_version="",
-        capture_level=level,
-        seed=0,
-        failure=recording.failure or by_hand,
-        findings=recording.findings,
-    )
-    return Trajectory(rollout, recording.nodes, recording.calls, (), recording.tools)
