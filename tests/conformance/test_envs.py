@@ -22,7 +22,7 @@ import palestra.envs
 from palestra.envs.env import TaskEnv
 from palestra.envs.errors import EnvStateError
 from serving import serving
-from worlds import options
+from small_worlds import options
 
 IDS = sorted(palestra.envs.ENVS)
 SLOW = {"palestra/ScienceWorld-v0"}

@@ -114,13 +114,42 @@ def validate(
 
 
 @app.command()
+def new(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="of the world: lower-case letters, digits and _")
+    ],
+) -> None:
+    """Write a small world of your own to start from.
+
+    Environment, tasks, grader and test, in the folder NAME.
+
+    \b
+    Examples:
+      palestra tasks new my_world
+      palestra tasks validate my_world.world:load
+    """
+    from pathlib import Path
+
+    from palestra.cli.scaffold import write_scaffold
+
+    folder = write_scaffold(name, Path.cwd())
+    for line in (
+        f"{folder}/world.py is a world with 100 tasks, {folder.name}/test_world.py its test. Next:",
+        f"  palestra tasks validate {name}.world:load",
+        f"  python -m pytest {name}",
+    ):
+        print(line)
+
+
+@app.command()
 def audit(
     tasks: TaskSetName,
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="only the first N tasks")] = None,
 ) -> None:
-    """Flag annotation errors of SQL tasks: gold that is empty, fails, is constant, or hangs on ties or chance.
+    """Flag annotation errors of SQL tasks.
 
-    Exit status 1 when a task is suspicious. What the flags mean: palestra.tasks.sql.audit.
+    Gold that is empty, fails, is constant, or hangs on ties or chance. Exit status 1 when a task is suspicious. What
+    the flags mean: palestra.tasks.sql.audit.
 
     \b
     Examples:
