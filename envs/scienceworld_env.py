@@ -8,12 +8,16 @@ An action is a command in plain words, or the tool call act(command). The score 
 gives points on the way, and takes all of them for an irreversible mistake, which ends the episode. The anchor is what
 is to be seen where the agent stands and what it carries. The simulator runs in a Java machine, which takes seconds to
 start and is kept for the next episode, and for the next environment after this one was closed.
+
+The simulator lists what is in a place in an order that changes from run to run: lists are sorted here, so that the same
+place reads the same. Its own solutions are drawn at random too: the first one found for a task is kept.
 """
 
 from __future__ import annotations
 
 import atexit
 import json
+import re
 import shutil
 import threading
 from collections.abc import Sequence
@@ -29,6 +33,10 @@ _MAX_IDLE = 2
 _idle: list[Any] = []
 """Simulators that no environment is using."""
 _lock = threading.Lock()
+_solutions: dict[str, list[str]] = {}
+"""By content hash of the task."""
+_LISTED = re.compile(r"(?:^\t.*\n?)+", re.MULTILINE)
+_INSIDE = re.compile(r"\(containing ([^()]*)\)")
 
 
 class ScienceWorldEnv(ReplayEnv):
@@ -47,10 +55,12 @@ class ScienceWorldEnv(ReplayEnv):
 
     def solution(self) -> Sequence[str]:
         """The simulator's own path to full marks."""
-        self._catch_up()
-        self._load(self.task, gold=True)
-        self._current = False
-        path = self._program.get_gold_action_sequence()
+        if self.task.content_hash not in _solutions:
+            self._catch_up()
+            self._load(self.task, gold=True)
+            self._current = False
+            _solutions[self.task.content_hash] = list(self._program.get_gold_action_sequence())
+        path = _solutions[self.task.content_hash]
         return [json.dumps({"name": "act", "arguments": {"command": step}}) for step in path]
 
     def _open(self, task: Task) -> View:
@@ -72,7 +82,7 @@ class ScienceWorldEnv(ReplayEnv):
             if len(_idle) < _MAX_IDLE:
                 _idle.append(self._program)
                 return
-        self._program.close()
+        _end(self._program)
 
     def _load(self, task: Task, gold: bool = False) -> None:
         data = task.data
@@ -85,8 +95,16 @@ class ScienceWorldEnv(ReplayEnv):
 
     def _view_of(self, text: str, info: Any, done: bool = False) -> View:
         score = max(0, int(info["score"])) / 100
-        place = f"{info['look'].strip()}\n{info['inv'].strip()}"
-        return View(text, place=place, value=score, parts={"points": score}, ended=done)
+        place = steady(f"{info['look'].strip()}\n{info['inv'].strip()}")
+        return View(steady(text), place=place, value=score, parts={"points": score}, ended=done)
+
+
+def steady(text: str) -> str:
+    """`text` with the lines of each list, and the things in each container, in alphabetical order."""
+    inside = _INSIDE.sub(lambda m: f"(containing {', '.join(sorted(m.group(1).split(', ')))})", text + "\n")
+    return _LISTED.sub(lambda m: "".join(sorted(m.group().splitlines(keepends=True))), inside).removesuffix(
+        "\n"
+    )
 
 
 def _idle_one() -> Any:
@@ -97,7 +115,12 @@ def _idle_one() -> Any:
 @atexit.register
 def _end_idle() -> None:
     while (simulator := _idle_one()) is not None:
-        simulator.close()
+        _end(simulator)
+
+
+def _end(simulator: Any) -> None:
+    simulator.close()
+    simulator._obj_tree_tempdir.cleanup()  # else a warning tells of it when Python ends
 
 
 def _launch() -> Any:
