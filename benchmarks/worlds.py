@@ -18,10 +18,11 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
 from statistics import median
 from typing import Any
 
-from measure import Bench, measure
+from measure import Bench, Measurement, measure
 from palestra.envs.sql import SqlEnv
 from palestra.tasks.sql.database import database_builder
 from palestra.tasks.task import Budget, Task
@@ -66,7 +67,7 @@ def sql(args: Any) -> Mapping[str, object]:
         *(_call("query", sql=f"SELECT * FROM orders LIMIT 20 OFFSET {k}") for k in range(20)),
     ]
     env.step(actions[0]), env.step(actions[-1])
-    steps_s = [_seconds(lambda a=a: env.step(a)) for _ in range(args.repeats) for a in actions]
+    steps_s = [_seconds(partial(env.step, a)) for _ in range(args.repeats) for a in actions]
     scan = _call("query", sql="SELECT customer_id % 7, SUM(amount) FROM orders GROUP BY 1")
     scans_s = [_seconds(lambda: env.step(scan)) for _ in range(3)]
     forks_s = [_seconds(lambda: env.restore(env.snapshot())) for _ in range(50 * args.repeats)]
@@ -97,10 +98,11 @@ def textworld(args: Any) -> Mapping[str, object]:
         },
         repeats=args.repeats,
     )
-    env.close(), bare.close()
+    env.close()
+    bare.close()
     return {
         "textworld_step_ms": 1000 * median(found.timings["palestra"].wall_s) / len(commands),
-        "textworld_overhead": found.cpu_ratio("palestra").summary()["median"] - 1,
+        "textworld_overhead": _cpu_ratio(found) - 1,
     }
 
 
@@ -125,6 +127,14 @@ def _task(rows: int) -> Task:
     return Task(
         id="t", family="sql", env="palestra/Sql-v0", split="test", instruction="?", data=data, budget=budget
     )
+
+
+def _cpu_ratio(found: Measurement) -> float:
+    """Of medians of rounds that took turns. Raises ValueError where the clock saw no CPU time."""
+    ratio = found.cpu_ratio("palestra")
+    if ratio is None:
+        raise ValueError("too little CPU time to compare: take more --repeats")
+    return ratio.summary()["median"]
 
 
 def _call(name: str, **arguments: object) -> str:

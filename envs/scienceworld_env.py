@@ -4,10 +4,11 @@ A task names one of its 30 tasks and a variation:
 
     {"task": "boil", "variation": 3, "simplify": "easy"}
 
-An action is a command in plain words, or the tool call act(command). The score is the simulator's, from 0 to 1: it
-gives points on the way, and takes all of them for an irreversible mistake, which ends the episode. The anchor is what
-is to be seen where the agent stands and what it carries. The simulator runs in a Java machine, which takes seconds to
-start and is kept for the next episode, and for the next environment after this one was closed.
+An action is a command in plain words, or the tool call act(command). The score is 1 for full marks and else 0;
+`parts["points"]` is the simulator's own score, from 0 to 1, which gives points on the way (some of them for nothing)
+and takes all for an irreversible mistake, which ends the episode. The anchor is what is to be seen where the agent
+stands and what it carries. The simulator runs in a Java machine, which takes seconds to start and is kept for the next
+episode, and for the next environment after this one was closed.
 
 The simulator lists what is in a place in an order that changes from run to run: lists are sorted here, so that the same
 place reads the same. Its own solutions are drawn at random too: the first one found for a task is kept.
@@ -94,9 +95,11 @@ class ScienceWorldEnv(ReplayEnv):
             raise EnvSetupError(f"task {task.id!r}: ScienceWorld does not take {data!r}: {error}") from error
 
     def _view_of(self, text: str, info: Any, done: bool = False) -> View:
-        score = max(0, int(info["score"])) / 100
+        points = max(0, int(info["score"])) / 100
         place = steady(f"{info['look'].strip()}\n{info['inv'].strip()}")
-        return View(steady(text), place=place, value=score, parts={"points": score}, ended=done)
+        return View(
+            steady(text), place=place, value=float(points == 1.0), parts={"points": points}, ended=done
+        )
 
 
 def steady(text: str) -> str:

@@ -84,4 +84,4 @@ def _told(recipe: HarnessRecipe, url: str) -> HarnessRecipe:
         def launch(self, program: str, prompt: str, model: Address) -> Launch:
             return CONFIGURE[recipe.name](super().launch(program, prompt, model), url)
 
-    return Told()  # type: ignore[no-any-return]
+    return Told()

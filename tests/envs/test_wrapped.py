@@ -158,8 +158,8 @@ class _Echo(gymnasium.Env[str, str]):
 
 @pytest.fixture
 def registered() -> Any:
-    gymnasium.register("palestra-testing/Weights-v0", _Weights)
-    gymnasium.register("palestra-testing/Echo-v0", _Echo)
+    gymnasium.register("palestra-testing/Weights-v0", lambda **_: _Weights())
+    gymnasium.register("palestra-testing/Echo-v0", lambda **_: _Echo())
     yield
     del gymnasium.registry["palestra-testing/Weights-v0"], gymnasium.registry["palestra-testing/Echo-v0"]
 
