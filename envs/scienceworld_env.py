@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
 import re
 import shutil
 import threading
@@ -33,6 +34,8 @@ _MAX_COMMAND = 200
 _MAX_IDLE = 2
 _idle: list[Any] = []
 """Simulators that no environment is using."""
+_inherited: list[Any] = []
+"""Simulators of the process that this one was forked from: not to be used, and not to be ended, here."""
 _lock = threading.Lock()
 _solutions: dict[str, list[str]] = {}
 """By content hash of the task."""
@@ -115,6 +118,14 @@ def _idle_one() -> Any:
         return _idle.pop() if _idle else None
 
 
+def _after_fork() -> None:
+    _inherited.extend(_idle)
+    _idle.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 @atexit.register
 def _end_idle() -> None:
     while (simulator := _idle_one()) is not None:
@@ -122,8 +133,13 @@ def _end_idle() -> None:
 
 
 def _end(simulator: Any) -> None:
+    """End it with what it leaves open itself: pipes to its process, and a folder."""
+    process = simulator._gateway.java_process
     simulator.close()
-    simulator._obj_tree_tempdir.cleanup()  # else a warning tells of it when Python ends
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    simulator._obj_tree_tempdir.cleanup()
 
 
 def _launch() -> Any:

@@ -6,6 +6,7 @@ import json
 import math
 import pickle
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import gymnasium
@@ -221,11 +222,12 @@ def test_snapshot_and_restore_are_equivalent(env: TaskEnv) -> None:
 
 
 def test_pickles_before_reset_and_in_mid_episode(env: TaskEnv) -> None:
-    assert play(pickle.loads(pickle.dumps(env)), 3) == play(env, 3)
+    with closing(pickle.loads(pickle.dumps(env))) as copy:
+        assert play(copy, 3) == play(env, 3)
     env.reset(seed=3)
     env.step(actions(env)[0])
-    again = pickle.loads(pickle.dumps(env))
-    assert again.step("nonsense")[4]["state_digest"] == env.step("nonsense")[4]["state_digest"]
+    with closing(pickle.loads(pickle.dumps(env))) as again:
+        assert again.step("nonsense")[4]["state_digest"] == env.step("nonsense")[4]["state_digest"]
 
 
 def test_close_twice_and_use_again(env: TaskEnv) -> None:
