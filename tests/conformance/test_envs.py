@@ -284,6 +284,7 @@ def test_async_vector_without_shared_memory_carries_text(env_id: str) -> None:
     assert vector.reset(seed=[0, 1])[0][0] == single.reset(seed=0)[0]
     assert vector.step(("nonsense", "{"))[0][0] == single.step("nonsense")[0]
     vector.close()
+    single.close()
 
 
 class TextEnv(gymnasium.Env[str, np.int64]):
