@@ -4,9 +4,23 @@ Importing this package registers the ids palestra/*; `gymnasium.make("palestra.e
 it first. Without tasks or a task of their own, environments play the small built-in set of their family.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import gymnasium
 
-ENVS: dict[str, tuple[str, str]] = {"palestra/Sql-v0": ("palestra.envs.sql:SqlEnv", "sql-tiny")}
+if TYPE_CHECKING:
+    from palestra.envs.wrapped import GymnasiumEnv
+
+ENVS: dict[str, tuple[str, str]] = {
+    "palestra/Gymnasium-v0": ("palestra.envs.wrapped:GymnasiumEnv", "frozen-lake"),
+    "palestra/ScienceWorld-v0": ("palestra.envs.scienceworld_env:ScienceWorldEnv", "scienceworld"),
+    "palestra/Sql-v0": ("palestra.envs.sql:SqlEnv", "sql-tiny"),
+    "palestra/SqlBrowse-v0": ("palestra.envs.sql_variants:SqlBrowseEnv", "sql-tiny"),
+    "palestra/SqlReex-v0": ("palestra.envs.sql_variants:SqlReexEnv", "sql-tiny"),
+    "palestra/TextWorld-v0": ("palestra.envs.textworld_env:TextWorldEnv", "textworld"),
+}
 """Gymnasium id -> (class, the task set that `reset` draws from by default)."""
 
 
@@ -21,6 +35,13 @@ def register_envs() -> None:
                 disable_env_checker=True,
                 order_enforce=False,
             )
+
+
+def from_gymnasium(env_id: str, **options: Any) -> GymnasiumEnv:
+    """Any Gymnasium environment with discrete or text actions, with text actions; see `wrapped.from_gymnasium`."""
+    from palestra.envs.wrapped import from_gymnasium
+
+    return from_gymnasium(env_id, **options)
 
 
 register_envs()

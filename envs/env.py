@@ -54,6 +54,7 @@ class _Episode:
     steps: int = 0
     over: bool = False
     submitted: bool = False
+    expired: bool = False
     score: Score | None = None
 
 
@@ -119,6 +120,10 @@ class TaskEnv(gymnasium.Env[str, str]):
 
     # What callers use.
 
+    def use(self, tasks: TaskSet | str) -> None:
+        """From now on `reset` without a task draws from `tasks`."""
+        self._tasks = tasks
+
     @property
     def tools(self) -> list[dict[str, Any]]:
         """Tool definitions in the OpenAI function-calling form."""
@@ -155,7 +160,8 @@ class TaskEnv(gymnasium.Env[str, str]):
         started = time.perf_counter()
         observation, valid = self._respond(action)
         episode.steps += 1
-        truncated = not episode.submitted and episode.steps >= episode.task.budget.turns
+        spent = episode.expired or episode.steps >= episode.task.budget.turns
+        truncated = spent and not episode.submitted
         episode.over = episode.submitted or truncated
         reward = self._reward() if episode.over else 0.0
         info = self._info(valid, time.perf_counter() - started)
@@ -179,6 +185,10 @@ class TaskEnv(gymnasium.Env[str, str]):
     def finish(self) -> None:
         """For tools: the agent has handed in its answer, the episode ends with this step."""
         self._running().submitted = True
+
+    def expire(self) -> None:
+        """For tools: a limit of the world's own is reached, the episode ends with this step, truncated."""
+        self._running().expired = True
 
     def snapshot(self) -> Snapshot:
         """The world as it is now. Restoring it and acting the same way gives the same result."""

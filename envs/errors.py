@@ -3,6 +3,7 @@
     EnvError
       - EnvSetupError     the world of this task cannot be made (also a RuntimeError)
       - EnvStateError     step before reset, or after the end of the episode (also a RuntimeError)
+      - SessionError      a service was asked for an episode or task that it does not have (also a LookupError)
 
 What an agent does wrong is never an exception: it is an observation.
 """
@@ -18,3 +19,7 @@ class EnvSetupError(EnvError, RuntimeError):
 
 class EnvStateError(EnvError, RuntimeError):
     """Raised when an environment is used out of order."""
+
+
+class SessionError(EnvError, LookupError):
+    """Raised when a service has no such episode or task, or no room for another episode."""

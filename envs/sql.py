@@ -20,10 +20,11 @@ from palestra.envs.env import TaskEnv
 from palestra.envs.errors import EnvSetupError
 from palestra.envs.tools import ToolError, tool
 from palestra.rewards.score import Grader
-from palestra.rewards.sql import ExecutionAccuracy
+from palestra.rewards.sql_rules import grader_named
 from palestra.tasks.errors import DatabaseError, QueryError
+from palestra.tasks.sql.backends import Guarded, open_guarded
 from palestra.tasks.sql.database import Database, database
-from palestra.tasks.sql.guarded import GuardedDatabase, Limits, Result, Value
+from palestra.tasks.sql.guarded import Limits, Result, Value
 from palestra.tasks.sql.schema import Table, quoted
 from palestra.tasks.task import Task, TaskSet
 from palestra.trajectories.model import Score
@@ -56,12 +57,15 @@ class SqlEnv(TaskEnv):
         max_chars: int = 2000,
         samples: int = 0,
     ) -> None:
-        """`max_rows` and `max_chars` bound what a query shows; `samples` values per column in describe."""
+        """`max_rows` and `max_chars` bound what a query shows; `samples` values per column in describe.
+
+        Without a `grader` the task's `rule` decides (rewards/sql_rules.py); without that, grading is strict.
+        """
         super().__init__(tasks)
-        self._grader = grader or ExecutionAccuracy()
+        self._grader = grader
         self._max_rows, self._max_chars, self._samples = max_rows, max_chars, samples
         self._known = _Known()
-        self._open: tuple[bytes, GuardedDatabase] | None = None
+        self._open: tuple[bytes, Guarded] | None = None
 
     @tool
     def list_tables(self) -> str:
@@ -110,7 +114,8 @@ class SqlEnv(TaskEnv):
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
     def _score(self) -> Score:
-        return self._grader(self.task, self._known.answer)
+        grader = self._grader or grader_named(self.task.data.get("rule", "strict"))
+        return grader(self.task, self._known.answer)
 
     def _freeze(self) -> _Known:
         return self._known
@@ -129,7 +134,7 @@ class SqlEnv(TaskEnv):
             return {}
         gold = self._connection.query(self.task.data["gold_sql"])
         slots = ", ".join("NULL" for _ in gold.columns)
-        found = {"empty result": (_submission(f"SELECT {slots} WHERE 0"),)}
+        found = {"empty result": (_submission(f"SELECT {slots} WHERE 1 = 0"),)}
         if gold.complete and 0 < len(gold.rows) <= _MAX_CONSTANT_ROWS:
             rows = ", ".join(f"({', '.join(map(_literal, row))})" for row in gold.rows)
             found["constant of the gold's result"] = (_submission(f"VALUES {rows}"),)
@@ -140,12 +145,12 @@ class SqlEnv(TaskEnv):
         return _database_of(self.task)
 
     @property
-    def _connection(self) -> GuardedDatabase:
+    def _connection(self) -> Guarded:
         """The guarded copy for this task, opened when it is first needed."""
         wanted = self._database
         if self._open is None or self._open[0] != wanted.key:
             self.close()
-            self._open = wanted.key, GuardedDatabase(wanted, Limits.lasting(self.task.budget.command_s))
+            self._open = wanted.key, open_guarded(wanted, Limits.lasting(self.task.budget.command_s))
         return self._open[1]
 
     def _run(self, sql: str) -> Result:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,16 +64,18 @@ def _check(name: str, run: Callable[[], tuple[bool, str]]) -> Check:
 
 
 def _gold(task: Task) -> tuple[bool, str]:
-    actions = _start(task).solution()
+    with closing(_start(task)) as env:
+        actions = env.solution()
     if not actions:
         return False, "the environment knows no solution of this task"
-    env = _start(task)
-    _play(env, actions)
-    return env.score().value == 1.0, env.score().evidence
+    with closing(_start(task)) as env:
+        _play(env, actions)
+        return env.score().value == 1.0, env.score().evidence
 
 
 def _no_op(task: Task) -> tuple[bool, str]:
-    score = _start(task).score()
+    with closing(_start(task)) as env:
+        score = env.score()
     return score.value == 0.0, score.evidence
 
 
@@ -83,10 +86,12 @@ def _repeats(task: Task) -> tuple[bool, str]:
 
 def _cheats(task: Task) -> tuple[bool, str]:
     scores = {}
-    for name, actions in _start(task).cheats().items():
-        env = _start(task)
-        _play(env, actions)
-        scores[name] = env.score().value
+    with closing(_start(task)) as env:
+        known = env.cheats()
+    for name, actions in known.items():
+        with closing(_start(task)) as env:
+            _play(env, actions)
+            scores[name] = env.score().value
     return not any(scores.values()), ", ".join(f"{name}: {value}" for name, value in scores.items())
 
 
@@ -111,6 +116,11 @@ def _play(env: TaskEnv, actions: Sequence[str]) -> list[tuple[Any, ...]]:
 
 
 def _trace(task: Task) -> list[tuple[Any, ...]]:
-    env = _start(task)
+    with closing(_start(task)) as env:
+        return _play(env, _probes(env, task))
+
+
+def _probes(env: TaskEnv, task: Task) -> Sequence[str]:
+    """Every tool without arguments, then the solution, within the budget."""
     probes = [json.dumps({"name": name, "arguments": {}}) for name in env.toolbox]
-    return _play(env, [*probes, *env.solution()][: task.budget.turns])
+    return [*probes, *env.solution()][: task.budget.turns]

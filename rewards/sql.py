@@ -17,9 +17,10 @@ from typing import Any
 from palestra.rewards.score import GraderError, nothing_submitted
 from palestra.rewards.table import Rows, cell_f1, same_results
 from palestra.tasks.errors import DatabaseError, QueryError
+from palestra.tasks.sql.backends import open_guarded
 from palestra.tasks.sql.cache import ByteCache
 from palestra.tasks.sql.database import Database, database
-from palestra.tasks.sql.guarded import GuardedDatabase, Limits, Result
+from palestra.tasks.sql.guarded import Limits, Result
 from palestra.tasks.sql.perturb import perturbed
 from palestra.tasks.sql.text import is_ordered
 from palestra.tasks.task import Task
@@ -109,6 +110,22 @@ class ExecutionAccuracy:
             raise GraderError(f"task {task.id!r}: the gold SQL fails: {error}") from error
 
 
+def gold_result(task: Task, sql: str) -> Rows:
+    """What the gold SQL returns on the database of the task. Raises GraderError."""
+    try:
+        rows = _gold_rows(_database(task), sql, ())
+    except QueryError as error:
+        raise GraderError(f"task {task.id!r}: the gold SQL fails: {error}") from error
+    assert rows is not None
+    return rows
+
+
+def submitted_result(task: Task, sql: str) -> Rows:
+    """What a submission returns there, within the bounds for gold SQL. Raises QueryError, GraderError."""
+    limits = replace(_GOLD_LIMITS, time_s=task.budget.command_s)
+    return _run(_database(task), sql, limits).rows
+
+
 def _database(task: Task) -> Database:
     try:
         return database(task)
@@ -123,7 +140,10 @@ def _copy(source: Database, seed: int) -> Database:
 
 
 def _run(where: Database, sql: str, limits: Limits) -> Result:
-    guarded = GuardedDatabase(where, limits)
+    try:
+        guarded = open_guarded(where, limits)
+    except DatabaseError as error:
+        raise GraderError(str(error)) from error
     try:
         return guarded.query(sql)
     finally:

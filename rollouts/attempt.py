@@ -14,6 +14,7 @@ from palestra.harness_proxy.sessions import Recording, Session
 from palestra.rollouts.errors import RolloutError, boundary
 from palestra.rollouts.harnesses.base import Endpoint, Harness, ProxyLine
 from palestra.rollouts.job import LOST_RUN, Job, RunSpec
+from palestra.rollouts.join import joined
 from palestra.rollouts.pool import EnvPool
 from palestra.rollouts.world import World
 from palestra.trajectories.model import Failure, Rollout, Score, Trajectory
@@ -74,7 +75,7 @@ class Attempt:
         # A failure on the proxy's side counts even where the harness went on without its answer.
         failure = recording.failure or failure
         rollout = self._rollout(recording, None if failure is not None else score, failure)
-        steps = tuple(self._world.steps) if self._world is not None else ()
+        steps = joined(self._world.steps if self._world is not None else (), recording.calls, recording.nodes)
         return Trajectory(rollout, recording.nodes, recording.calls, steps, recording.tools, recording.blobs)
 
     def _open(self) -> Session:

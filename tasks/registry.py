@@ -147,3 +147,19 @@ register_tasks("spider", "palestra.tasks.sql.loaders:load_spider", "Spider; para
 register_tasks("bird", "palestra.tasks.sql.loaders:load_bird", "BIRD; parameters: path, db_root")
 register_tasks("spider2", "palestra.tasks.sql.loaders:load_spider2", "Spider 2.0-lite; also gold_dir")
 register_tasks("sql-gym-kinds", "palestra.tasks.sql.gym.pack:load_by_kind", "the same, split by kind")
+register_tasks(
+    "gymnasium", "palestra.tasks.gymnasium_seeds:load", "seeds of a Gymnasium environment; parameter: id"
+)
+register_tasks(
+    "frozen-lake", "palestra.tasks.gymnasium_seeds:load_frozen_lake", "FrozenLake, a new map for every task"
+)
+register_tasks(
+    "textworld", "palestra.tasks.text_worlds:load_textworld", "generated TextWorld games, split by seed"
+)
+register_tasks(
+    "textworld-kinds", "palestra.tasks.text_worlds:load_textworld_kinds", "the same, split by kind of quest"
+)
+register_tasks("alfworld", "palestra.tasks.text_worlds:load_alfworld", "ALFWorld games; parameter: path")
+register_tasks(
+    "scienceworld", "palestra.tasks.text_worlds:load_scienceworld", "ScienceWorld, with its official splits"
+)

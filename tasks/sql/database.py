@@ -5,9 +5,10 @@ A task names it in its data, in one of two ways:
     {"database": {"file": "path/to/some.sqlite"}, ...}
     {"database": {"builder": "package.module:function", "args": {"seed": 1}}, ...}
 
-A file is only ever read; a relative path counts from the working directory. A builder returns the image as
-bytes, the same bytes for the same arguments. Task data cannot call arbitrary functions: a builder lives in
-`palestra.tasks.sql` or is marked `@database_builder`. Images are cached up to `CACHE_BYTES`.
+A file is only ever read; a relative path counts from the working directory. With `"backend": "duckdb"` or `"postgres"`
+SQL runs there instead of in SQLite (`backends.py`). A builder returns the image as bytes, the same bytes for the same
+arguments. Task data cannot call arbitrary functions: a builder lives in `palestra.tasks.sql` or is marked
+`@database_builder`. Images are cached up to `CACHE_BYTES`.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class Database:
     """Names the database: equal keys, equal images."""
     image: bytes
     tables: Mapping[str, Table]
+    backend: str = "sqlite"
+    """Where its SQL runs: sqlite, duckdb or postgres (`backends.py`)."""
 
 
 def database_builder(function: Builder) -> Builder:
@@ -100,7 +103,7 @@ def _make(key: bytes, source: Mapping[str, Any]) -> Database:
             _build(source["builder"], source.get("args", {})),
             f"database builder {source['builder']}",
         )
-    return Database(key, image, _check(image, what))
+    return Database(key, image, _check(image, what), str(source.get("backend", "sqlite")))
 
 
 def _read(path: Path) -> bytes:

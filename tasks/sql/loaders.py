@@ -5,7 +5,8 @@
 
 A record needs a question, a database and a gold SQL; each benchmark calls them differently and all its
 spellings are understood, so converted files work too. A database is looked for at db_root/<id>/<id>.sqlite,
-db_root/<id>.sqlite, and the same with .db. The benchmarks themselves are not part of this project; mind their
+db_root/<id>.sqlite, and the same with .db. `rule=bird`, spider or spider2 grades as the benchmark does instead of
+strictly (rewards/sql_rules.py). The benchmarks themselves are not part of this project; mind their
 licences and annotation errors.
 """
 
@@ -40,24 +41,33 @@ class _Record:
     database: Path | None
 
 
-def load_spider(path: str, db_root: str, split: Split = "dev", existing_only: bool = False) -> TaskSet:
+def load_spider(
+    path: str, db_root: str, split: Split = "dev", existing_only: bool = False, rule: str = "strict"
+) -> TaskSet:
     """Spider questions (Yu et al. 2018, dev.json: question, query, db_id). Raises TaskFileError."""
-    return _load("spider", path, db_root, None, split, existing_only)
+    return _load("spider", path, db_root, None, split, existing_only, rule)
 
 
-def load_bird(path: str, db_root: str, split: Split = "dev", existing_only: bool = False) -> TaskSet:
+def load_bird(
+    path: str, db_root: str, split: Split = "dev", existing_only: bool = False, rule: str = "strict"
+) -> TaskSet:
     """BIRD questions (Li et al. 2023, dev.json: question, evidence, SQL, db_id). Raises TaskFileError."""
-    return _load("bird", path, db_root, None, split, existing_only)
+    return _load("bird", path, db_root, None, split, existing_only, rule)
 
 
 def load_spider2(
-    path: str, db_root: str, gold_dir: str, split: Split = "test", existing_only: bool = False
+    path: str,
+    db_root: str,
+    gold_dir: str,
+    split: Split = "test",
+    existing_only: bool = False,
+    rule: str = "strict",
 ) -> TaskSet:
     """Spider 2.0-lite questions (instance_id, question or instruction, db); gold_dir/<instance_id>.sql.
 
     Raises TaskFileError.
     """
-    return _load("spider2", path, db_root, Path(gold_dir), split, existing_only)
+    return _load("spider2", path, db_root, Path(gold_dir), split, existing_only, rule)
 
 
 def find_database(db_root: Path, db_id: str) -> Path | None:
@@ -68,13 +78,19 @@ def find_database(db_root: Path, db_id: str) -> Path | None:
 
 
 def _load(
-    name: str, path: str, db_root: str, gold_dir: Path | None, split: Split, existing_only: bool
+    name: str,
+    path: str,
+    db_root: str,
+    gold_dir: Path | None,
+    split: Split,
+    existing_only: bool,
+    rule: str,
 ) -> TaskSet:
     found = list(_records(Path(path), Path(db_root), gold_dir))
     usable = [r for r in found if r.gold is not None and r.database is not None]
     if len(usable) < len(found) and not existing_only:
         raise TaskFileError(_absences(path, db_root, gold_dir, found))
-    tasks = [_task(name, record, split) for record in usable]
+    tasks = [_task(name, record, split, rule) for record in usable]
     ids = [task.id for task in tasks]
     repeated = sorted({i for i in ids if ids.count(i) > 1}) if len(set(ids)) < len(ids) else []
     if repeated:
@@ -127,7 +143,7 @@ def _absences(path: str, db_root: str, gold_dir: Path | None, found: list[_Recor
     return f"{path}: {'; '.join(parts)}. Use existing_only=true to leave out what needs them."
 
 
-def _task(name: str, record: _Record, split: Split) -> Task:
+def _task(name: str, record: _Record, split: Split, rule: str) -> Task:
     hint = f"\nHint: {record.evidence}" if record.evidence else ""
     data: dict[str, Any] = {
         "database": {"file": str(record.database)},
@@ -136,6 +152,7 @@ def _task(name: str, record: _Record, split: Split) -> Task:
         "gold_sql": record.gold,
         "kind": record.difficulty or name,
     }
+    data |= {"rule": rule} if rule != "strict" else {}
     data |= {k: v for k, v in (("evidence", record.evidence), ("difficulty", record.difficulty)) if v}
     return Task(
         id=f"{name}/{record.db_id}/{record.id}",

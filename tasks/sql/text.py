@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 _TOKEN = re.compile(
     r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | `[^`]*` | \[[^\]]*\]   # strings and quoted names
@@ -23,3 +24,13 @@ def is_ordered(sql: str) -> bool:
         if not token.startswith(("--", "/*")):
             previous = token
     return False
+
+
+def words(sql: str) -> Iterator[str]:
+    """The words of a statement in lower case, quoted names without their quotes; no strings, no comments."""
+    for match in _TOKEN.finditer(sql):
+        token = match.group()
+        if token[0] == '"':
+            yield token[1:-1].replace('""', '"').lower()
+        elif token[0].isalpha() or token[0] == "_":
+            yield token.lower()

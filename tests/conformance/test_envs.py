@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import gymnasium
@@ -11,25 +14,59 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mcp.client.client import Client
+from websockets.asyncio.client import connect
 
 import palestra.envs
 from palestra.envs.env import TaskEnv
 from palestra.envs.errors import EnvStateError
+from serving import serving
+from small_worlds import options
 
 IDS = sorted(palestra.envs.ENVS)
+SLOW = {"palestra/ScienceWorld-v0"}
 INFO_KEYS = {"anchor", "state_digest", "valid_action", "timings"}
 
 
-@pytest.fixture(params=IDS)
+@pytest.fixture(params=[pytest.param(i, marks=[pytest.mark.slow] if i in SLOW else []) for i in IDS])
 def env_id(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+def make(env_id: str) -> gymnasium.Env[Any, Any]:
+    return gymnasium.make(env_id, **options(env_id))
+
+
 @pytest.fixture
-def env(env_id: str) -> TaskEnv:
-    made = gymnasium.make(env_id).unwrapped
-    assert isinstance(made, TaskEnv)
-    return made
+def new(env_id: str) -> Iterator[Callable[[], TaskEnv]]:
+    """Makes environments, which are closed after the test."""
+    opened: list[TaskEnv] = []
+
+    def one() -> TaskEnv:
+        made = make(env_id).unwrapped
+        assert isinstance(made, TaskEnv)
+        opened.append(made)
+        return made
+
+    yield one
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def env(new: Callable[[], TaskEnv]) -> TaskEnv:
+    return new()
+
+
+ACTIONS = st.text(max_size=60) | st.builds(
+    lambda name, arguments: json.dumps({"name": name, "arguments": arguments}),
+    st.sampled_from(["act", "query", "describe", "list_tables", "no_such_tool"]),
+    st.dictionaries(
+        st.sampled_from(["action", "command", "sql", "table", "x"]), st.text(max_size=30), max_size=2
+    ),
+)
 
 
 def actions(env: TaskEnv) -> list[str]:
@@ -57,10 +94,85 @@ def test_check_env(env: TaskEnv) -> None:
     check_env(env, skip_render_check=True)
 
 
-def test_equal_seeds_play_alike_in_two_environments(env_id: str, env: TaskEnv) -> None:
-    other = gymnasium.make(env_id).unwrapped
-    assert isinstance(other, TaskEnv)
-    assert play(env, 5) == play(other, 5) == play(env, 5)
+def test_equal_seeds_play_alike_in_two_environments(new: Callable[[], TaskEnv], env: TaskEnv) -> None:
+    assert play(env, 5) == play(new(), 5) == play(env, 5)
+
+
+def test_what_happens_in_one_environment_stays_there(new: Callable[[], TaskEnv], env: TaskEnv) -> None:
+    other = new()
+    env.reset(seed=6)
+    *most, last = env.solution()
+    expected = [env.step(action)[:4] for action in (*most, last)]
+    env.reset(seed=6), other.reset(seed=6)
+    found = []
+    for action in most:
+        found.append(env.step(action)[:4])
+        other.step("nonsense")
+    assert [*found, env.step(last)[:4]] == expected
+
+
+def test_an_anchor_names_the_same_place_whenever_it_is_reached(
+    new: Callable[[], TaskEnv], env: TaskEnv
+) -> None:
+    other = new()
+    anchors = []
+    for one in (env, other, env):
+        anchors.append([one.reset(seed=7)[1]["anchor"]])
+        anchors[-1] += [one.step(action)[4]["anchor"] for action in one.solution()]
+    assert anchors[0] == anchors[1] == anchors[2] and len(set(anchors[0])) > 1
+
+
+def test_any_text_is_an_action(env: TaskEnv) -> None:
+    """Never an exception, always text; and the same text for the same action in the same state."""
+
+    @settings(max_examples=25 if env.spec is None or env.spec.id in SLOW else 60, deadline=None)
+    @given(st.lists(ACTIONS, min_size=1, max_size=3))
+    def fuzz(texts: list[str]) -> None:
+        seen: list[Any] = []
+        for _ in range(2):
+            env.reset(seed=0)
+            seen.append([])
+            for text in texts:
+                observation, reward, terminated, truncated, info = env.step(text)
+                observation.encode()
+                assert math.isfinite(reward) and env.observation_space.contains(observation)
+                seen[-1].append(
+                    (observation, reward, terminated, truncated, info["anchor"], info["state_digest"])
+                )
+                if terminated or truncated:
+                    break
+        assert seen[0] == seen[1]
+
+    fuzz()
+
+
+@pytest.mark.parametrize("way", ["mcp", "websocket"])
+async def test_a_service_plays_like_the_environment(env_id: str, env: TaskEnv, way: str) -> None:
+    tasks = options(env_id)["tasks"]
+    env.reset(seed=0, options={"task": tasks[0]})
+    calls = [json.loads(action) for action in env.solution()[:3]]
+    expected = [env.step(json.dumps(c))[0] for c in calls]
+    async with serving(env_id, tasks, task_id=tasks[0].id) as url:
+        assert await (_over_mcp if way == "mcp" else _over_websocket)(url, tasks[0].id, calls) == expected
+
+
+async def _over_mcp(url: str, _task_id: str, calls: list[dict[str, Any]]) -> list[str]:
+    async with Client(f"{url}/mcp", read_timeout_seconds=120) as client:
+        results = [await client.call_tool(c["name"], c["arguments"]) for c in calls]
+    return [str(r.content[0].text) for r in results]  # type: ignore[union-attr]
+
+
+async def _over_websocket(url: str, task_id: str, calls: list[dict[str, Any]]) -> list[str]:
+    async with connect(f"{url.replace('http', 'ws')}/ws") as socket:
+        messages = [
+            {"type": "reset", "data": {"task": task_id}},
+            *({"type": "step", "data": c} for c in calls),
+        ]
+        answers = []
+        for message in messages:
+            await socket.send(json.dumps(message))
+            answers.append(json.loads(await socket.recv())["data"]["observation"]["text"])
+    return answers[1:]
 
 
 def test_seeds_choose_among_tasks(env: TaskEnv) -> None:
@@ -101,7 +213,7 @@ def test_snapshot_and_restore_are_equivalent(env: TaskEnv) -> None:
     env.reset(seed=2)
     env.step(actions(env)[0])
     kept = env.snapshot()
-    rest = actions(env)[1:]
+    rest = actions(env)[1 : env.task.budget.turns]
     first = [env.step(action)[:4] for action in rest]
     env.restore(kept)
     assert [env.step(action)[:4] for action in rest] == first
@@ -110,11 +222,12 @@ def test_snapshot_and_restore_are_equivalent(env: TaskEnv) -> None:
 
 
 def test_pickles_before_reset_and_in_mid_episode(env: TaskEnv) -> None:
-    assert play(pickle.loads(pickle.dumps(env)), 3) == play(env, 3)
+    with closing(pickle.loads(pickle.dumps(env))) as copy:
+        assert play(copy, 3) == play(env, 3)
     env.reset(seed=3)
     env.step(actions(env)[0])
-    again = pickle.loads(pickle.dumps(env))
-    assert again.step("nonsense")[4]["state_digest"] == env.step("nonsense")[4]["state_digest"]
+    with closing(pickle.loads(pickle.dumps(env))) as again:
+        assert again.step("nonsense")[4]["state_digest"] == env.step("nonsense")[4]["state_digest"]
 
 
 def test_close_twice_and_use_again(env: TaskEnv) -> None:
@@ -134,20 +247,44 @@ def test_tools_are_described_briefly(env: TaskEnv) -> None:
 
 @pytest.mark.parametrize("mode", [AutoresetMode.DISABLED, AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
 def test_sync_vector(env_id: str, mode: AutoresetMode) -> None:
-    vector = SyncVectorEnv([lambda: gymnasium.make(env_id)] * 2, autoreset_mode=mode)
+    vector = SyncVectorEnv([lambda: make(env_id)] * 2, autoreset_mode=mode)
     first = vector.reset(seed=[0, 1])[0]
     assert all(len(text) > 5 for text in first) and first[0] != first[1]
-    observations, rewards, *_ = vector.step(("nonsense", "{"))
+    observations, rewards, *_ = vector.step(('{"name": 1}', '{"name": "no_such_tool"}'))
     assert all(text.startswith("error") for text in observations) and list(rewards) == [0.0, 0.0]
     vector.close()
 
 
+def test_autoreset_after_an_episode_that_ended(env_id: str, env: TaskEnv) -> None:
+    """What each mode does with the end of one of two episodes (gymnasium.vector.AutoresetMode)."""
+    env.reset(seed=0)
+    solution = env.solution()
+    for mode in AutoresetMode:
+        vector = SyncVectorEnv([lambda: make(env_id)] * 2, autoreset_mode=mode)
+        vector.reset(seed=[0, 1])
+        for action in solution:
+            observations, rewards, terminated, _, infos = vector.step((action, '{"name": 1}'))
+        assert list(rewards) == [1.0, 0.0] and list(terminated) == [True, False]
+        ended = observations[0]
+        if mode is AutoresetMode.SAME_STEP:
+            assert list(infos["_final_obs"]) == [True, False] and infos["final_obs"][0] != ended
+        elif mode is AutoresetMode.NEXT_STEP:
+            observations, rewards, terminated, _, _ = vector.step(("ignored", '{"name": 1}'))
+            assert observations[0] != ended and rewards[0] == 0.0 and not terminated[0]
+        else:
+            observations, _ = vector.reset(options={"reset_mask": np.array([True, False])})
+            assert observations[0] != ended
+        assert observations[1].startswith("error")
+        vector.close()
+
+
 def test_async_vector_without_shared_memory_carries_text(env_id: str) -> None:
-    vector = AsyncVectorEnv([lambda: gymnasium.make(env_id)] * 2, shared_memory=False)
-    single = gymnasium.make(env_id)
+    vector = AsyncVectorEnv([lambda: make(env_id)] * 2, shared_memory=False)
+    single = make(env_id)
     assert vector.reset(seed=[0, 1])[0][0] == single.reset(seed=0)[0]
     assert vector.step(("nonsense", "{"))[0][0] == single.step("nonsense")[0]
     vector.close()
+    single.close()
 
 
 class TextEnv(gymnasium.Env[str, np.int64]):
@@ -173,4 +310,4 @@ def test_shared_memory_still_loses_text() -> None:
 
 def test_shared_memory_is_refused_for_our_space(env_id: str) -> None:
     with pytest.raises(Exception, match="shared_memory|shared memory"):
-        AsyncVectorEnv([lambda: gymnasium.make(env_id)] * 2, shared_memory=True)
+        AsyncVectorEnv([lambda: make(env_id)] * 2, shared_memory=True)

@@ -12,7 +12,20 @@ from typing import Annotated
 import typer
 
 from palestra import __version__
-from palestra.cli import demo, engine, evaluate, export, harness, proxy, rollout, sandbox, show, tasks, train
+from palestra.cli import (
+    demo,
+    engine,
+    env,
+    evaluate,
+    export,
+    harness,
+    proxy,
+    rollout,
+    sandbox,
+    show,
+    tasks,
+    train,
+)
 
 TRAIN_EXTRA = ("torch", "transformers", "safetensors")
 """Modules of the extra [train]."""
@@ -27,6 +40,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.add_typer(tasks.app, name="tasks")
+app.add_typer(env.app, name="env")
 app.command("rollout")(rollout.rollout)
 app.add_typer(evaluate.app, name="eval")
 app.command("train")(train.train)
