@@ -1,0 +1,299 @@
+"""Run a pytest suite and report what happened. Copied into the sandbox; needs Python 3.8 and pytest 7 alone.
+
+    python3 -S -s run_tests.py < job.json
+
+The parent process starts the tests in a child and writes the report when the child and its process group are dead,
+so nothing that the tests do can come after it. The child loads pytest before it looks at the tree under test (-S -s:
+no .pth, no sitecustomize), reports each result over a pipe in a line that is signed, and looks out for two signs that
+the tree has its hands in the test machinery: canaries (tests of ours that must fail, and one that must pass) and
+functions of pytest, pluggy, unittest and builtins that are not what they were.
+
+Job: workdir, report, python_path, config, arguments, plugins, timeout_s, test_timeout_s. Report: started, finished, exit_status, timed_out, statuses {id: status}, messages {id: text}, tampering
+[text]. Status: passed, failed, error, skipped, xfailed, xpassed.
+"""
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import select
+import signal
+import sys
+import time
+
+MAX_MESSAGE_CHARS = 2000
+MAX_LINE_BYTES = 1 << 20
+MACHINERY = ("_pytest", "pluggy", "unittest")
+WORST_LAST = ("passed", "xfailed", "xpassed", "skipped", "failed", "error")
+
+
+def main():
+    job = json.load(sys.stdin)
+    report = supervise(job)
+    path = job["report"]
+    if os.path.lexists(path):
+        os.remove(path)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(report, file)
+
+
+# The parent.
+
+
+def supervise(job):
+    """Run the child and gather its lines; returns the report."""
+    key = secrets.token_bytes(32)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        play(job, key, writing)
+    os.close(writing)
+    lines, timed_out = gather(reading, time.monotonic() + job["timeout_s"])
+    end(child)
+    return summary(lines, key, timed_out)
+
+
+def gather(reading, deadline):
+    """(lines, whether time ran out): everything until the child ends, or says that it is done."""
+    buffer, lines = b"", []
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([reading], [], [], left)[0]:
+            return lines, True
+        block = os.read(reading, 1 << 16)
+        buffer += block
+        *whole, buffer = buffer.split(b"\n")
+        lines += whole
+        if not block or (whole and b'"finished"' in whole[-1]) or len(buffer) > MAX_LINE_BYTES:
+            return lines, False
+
+
+def end(child):
+    """Kill the child and everything in its process group."""
+    for _ in range(50):
+        if os.waitpid(child, os.WNOHANG)[0]:
+            break
+        time.sleep(0.02)
+    try:
+        os.killpg(child, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    try:
+        os.waitpid(child, 0)
+    except ChildProcessError:
+        pass
+
+
+def summary(lines, key, timed_out):
+    """The report. A line with a wrong signature is a sign of tampering, and of several results the worst counts."""
+    report = {"started": False, "finished": False, "exit_status": None, "timed_out": timed_out}
+    statuses, messages, tampering = {}, {}, []
+    for number, line in enumerate(lines):
+        record = verified(line, key, number)
+        if record is None:
+            tampering.append("a result that the test runner did not write")
+            break
+        if "id" in record:
+            statuses[record["id"]] = worst(statuses.get(record["id"], "passed"), record["status"])
+            messages.update({record["id"]: record["message"]} if record["message"] else {})
+        tampering += record.get("tampering", [])
+        report.update({k: record[k] for k in ("started", "finished", "exit_status") if k in record})
+    return dict(report, statuses=statuses, messages=messages, tampering=sorted(set(tampering)))
+
+
+def verified(line, key, number):
+    """The record of a line, or None where it is not signed with `key` as line `number`."""
+    signature, _, body = line.partition(b" ")
+    wanted = sign(key, number, body)
+    return json.loads(body.decode()) if hmac.compare_digest(signature, wanted) else None
+
+
+def sign(key, number, body):
+    """The signature of a line, 64 hexadecimal digits."""
+    return hmac.new(key, str(number).encode() + body, hashlib.sha256).hexdigest().encode()
+
+
+def worst(first, second):
+    """The worse of two statuses."""
+    return max(first, second, key=WORST_LAST.index)
+
+
+# The child.
+
+
+def play(job, key, writing):
+    """Run the tests in this process; never returns."""
+    os.setsid()
+    send = sender(key, writing)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(1, 2)
+    os.chdir(job["workdir"])
+    sys.path[:] = sys.path[1:] + site_packages()
+    import pytest
+
+    plugin = make_plugin(pytest, send, job.get("test_timeout_s"))
+    seen = fingerprints()
+    send({"started": True})
+    roots = [os.path.normpath(os.path.join(job["workdir"], p)) for p in job["python_path"]]
+    sys.path[:0] = roots
+    os.environ["PYTHONPATH"] = os.pathsep.join(roots)
+    sys.argv = ["pytest"]
+    status = int(pytest.main(arguments(job), plugins=[plugin]))
+    tampering = plugin.tampering + changed(seen)
+    send({"finished": True, "exit_status": status, "tampering": tampering})
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def site_packages():
+    """Where the packages of this interpreter are; its .pth files are not read."""
+    import site
+
+    root = os.path.dirname(os.path.dirname(sys.executable))
+    prefixes = [root] if os.path.exists(os.path.join(root, "pyvenv.cfg")) else None
+    return [p for p in site.getsitepackages(prefixes) if os.path.isdir(p)]
+
+
+def arguments(job):
+    """The command line of pytest: our choice of configuration first, and no addopts but those of the job."""
+    config = ["-c", job["config"], "-o", "addopts="]
+    fixed = ["--rootdir", job["workdir"], "-p", "no:cacheprovider", "-rA", "--tb=short", "--color=no"]
+    return config + fixed + [a for name in job["plugins"] for a in ("-p", name)] + job["arguments"]
+
+
+def sender(key, writing):
+    """A function that signs a record and writes it to the parent."""
+    sent = [0]
+    write, dumps = os.write, json.dumps
+
+    def send(record):
+        body = dumps(record).encode()
+        data = sign(key, sent[0], body) + b" " + body + b"\n"
+        sent[0] += 1
+        while data:
+            data = data[write(writing, data) :]
+
+    return send
+
+
+def make_plugin(pytest, send, test_timeout_s):
+    """The pytest plugin that plants canaries and reports each test once its last phase is over."""
+
+    class Reporter:
+        def __init__(self):
+            self.tampering = []
+            self.canaries = {}
+            self.phases = {}
+
+        @pytest.hookimpl(trylast=True)
+        def pytest_collection_modifyitems(self, session, items):
+            ends = [i for i in range(1, len(items)) if items[i].path != items[i - 1].path]
+            middle = secrets.choice(ends) if ends else len(items)
+            for place in (len(items), middle, 0):
+                items[place:place] = [self.plant(session, f, wanted) for f, wanted in CANARIES]
+
+        def plant(self, session, function, wanted):
+            module = pytest.Module.from_parent(session, path=session.path / "canary.py", nodeid="canary")
+            module.obj = sys.modules[__name__]
+            name = "test_" + secrets.token_hex(8)
+            item = pytest.Function.from_parent(module, name=name, callobj=function)
+            self.canaries[item.nodeid] = wanted
+            return item
+
+        @pytest.hookimpl(hookwrapper=True)
+        def pytest_runtest_call(self, item):
+            if test_timeout_s:
+                signal.signal(signal.SIGALRM, lambda *_: pytest.fail("test timeout"))
+                signal.setitimer(signal.ITIMER_REAL, test_timeout_s)
+            yield
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_runtest_logreport(self, report):
+            phases = self.phases.setdefault(report.nodeid, [])
+            phases.append((status_of(report), message_of(report)))
+            if report.when == "teardown":
+                self.tell(report.nodeid, self.phases.pop(report.nodeid))
+
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_collectreport(self, report):
+            if report.failed:
+                self.tell(report.nodeid, [("error", message_of(report))])
+
+        def tell(self, nodeid, phases):
+            status = max((s for s, _ in phases), key=WORST_LAST.index)
+            if nodeid not in self.canaries:
+                send({"id": nodeid, "status": status, "message": "\n".join(filter(None, (m for _, m in phases)))})
+            elif self.canaries.pop(nodeid) != status:
+                self.tampering.append("a test that must fail did not, or the other way round")
+
+        @pytest.hookimpl(trylast=True)
+        def pytest_sessionfinish(self, session):
+            if self.canaries and not session.shouldstop and not session.shouldfail:
+                self.tampering.append("tests that were collected did not run")
+
+    return Reporter()
+
+
+def status_of(report):
+    """The status of one phase."""
+    if hasattr(report, "wasxfail"):
+        return "xfailed" if report.skipped else "xpassed"
+    if report.failed:
+        return "failed" if report.when == "call" else "error"
+    return "skipped" if report.skipped else "passed"
+
+
+def message_of(report):
+    """The last part of what a failure says; empty for a phase that did not fail."""
+    return report.longreprtext[-MAX_MESSAGE_CHARS:] if report.failed else ""
+
+
+def fingerprints():
+    """What the functions of the test machinery are now: {(module, name): code or object}."""
+    found = {("builtins", n): o for n, o in vars(sys.modules["builtins"]).items() if n != "_"}
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in MACHINERY:
+            for owner in [module] + [o for o in vars(module).values() if isinstance(o, type)]:
+                found.update(functions(owner))
+    return found
+
+
+def functions(owner):
+    """{(owner, name): code} of the functions of a module or a class."""
+    where = owner.__name__ if not isinstance(owner, type) else owner.__module__ + "." + owner.__qualname__
+    members = ((n, getattr(m, "__func__", m)) for n, m in vars(owner).items())
+    return {(where, n): m.__code__ for n, m in members if hasattr(m, "__code__")}
+
+
+def changed(before):
+    """What of the machinery is not what it was, as sentences."""
+    now = fingerprints()
+    return ["%s.%s was replaced" % key for key, what in before.items() if now.get(key) is not what]
+
+
+def canary_false():
+    assert [1] == [2]
+
+
+def canary_raise():
+    raise ValueError("canary")
+
+
+def canary_unittest():
+    import unittest
+
+    unittest.TestCase().assertEqual(1, 2)
+
+
+def canary_true():
+    assert [1] == [1]
+
+
+CANARIES = [(canary_false, "failed"), (canary_raise, "failed"), (canary_unittest, "failed"), (canary_true, "passed")]
+
+if __name__ == "__main__":
+    main()

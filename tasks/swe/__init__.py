@@ -1,0 +1,1 @@
+"""Repairing repositories: source trees, loaders of benchmark formats, and makers of new tasks. Start with `repair.py`."""
