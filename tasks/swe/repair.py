@@ -64,7 +64,7 @@ class Repair(BaseModel):
 
     source: Source | None = None
     """None: the image holds the tree at `workdir`."""
-    image: str = "python"
+    image: str = "swe"
     """Name of a sandbox image."""
     workdir: str = WORKDIR
     setup: str = ""
