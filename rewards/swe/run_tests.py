@@ -4,14 +4,16 @@
 
 The parent process starts the tests in a child and writes the report when the child and its process group are dead,
 so nothing that the tests do can come after it. The child loads pytest before it looks at the tree under test (-S -s:
-no .pth, no sitecustomize), reports each result over a pipe in a line that is signed, and looks out for two signs that
-the tree has its hands in the test machinery: canaries (tests of ours that must fail, and one that must pass) and
-functions of pytest, pluggy, unittest and builtins that are not what they were.
+no .pth, no sitecustomize), reports each result over a pipe in a line that is signed, and looks out for signs that the
+tree has its hands in the test machinery: canaries (tests of ours that must fail, and one that must pass), tests whose
+code is not what their file compiles to, trace functions, and functions of pytest, pluggy, unittest and builtins that
+are not what they were.
 
-Job: workdir, report, python_path, config, arguments, plugins, timeout_s, test_timeout_s. Report: started, finished, exit_status, timed_out, statuses {id: status}, messages {id: text}, tampering
+Job: workdir, report, python_path, config, arguments, plugins, changed (paths), timeout_s, test_timeout_s. Report: started, finished, exit_status, timed_out, statuses {id: status}, messages {id: text}, tampering
 [text]. Status: passed, failed, error, skipped, xfailed, xpassed.
 """
 
+import ast
 import hashlib
 import hmac
 import json
@@ -134,7 +136,8 @@ def play(job, key, writing):
     sys.path[:] = sys.path[1:] + site_packages()
     import pytest
 
-    plugin = make_plugin(pytest, send, job.get("test_timeout_s"))
+    tampering = []
+    plugin = make_plugin(pytest, send, job, tampering)
     seen = fingerprints()
     send({"started": True})
     roots = [os.path.normpath(os.path.join(job["workdir"], p)) for p in job["python_path"]]
@@ -142,7 +145,7 @@ def play(job, key, writing):
     os.environ["PYTHONPATH"] = os.pathsep.join(roots)
     sys.argv = ["pytest"]
     status = int(pytest.main(arguments(job), plugins=[plugin]))
-    tampering = plugin.tampering + changed(seen)
+    tampering += changed(seen) + (["the reporter was changed"] if vars(plugin) else [])
     send({"finished": True, "exit_status": status, "tampering": tampering})
     sys.stdout.flush()
     os._exit(0)
@@ -179,63 +182,104 @@ def sender(key, writing):
     return send
 
 
-def make_plugin(pytest, send, test_timeout_s):
-    """The pytest plugin that plants canaries and reports each test once its last phase is over."""
+def make_plugin(pytest, send, job, tampering):
+    """The pytest plugin that plants canaries and reports each test once its last phase is over.
+
+    What it knows is in local variables: an attribute could be replaced by the code under test.
+    """
+    canaries, phases, compiled = {}, {}, {}
+    changed_files = {os.path.join(job["workdir"], p) for p in job["changed"]}
+
+    def plant(session, function, wanted):
+        module = pytest.Module.from_parent(session, path=session.path / "canary.py", nodeid="canary")
+        module.obj = sys.modules[__name__]
+        item = pytest.Function.from_parent(module, name="test_" + secrets.token_hex(8), callobj=function)
+        canaries[item.nodeid] = wanted
+        return item
+
+    def tell(nodeid, done):
+        status = max((s for s, _ in done), key=WORST_LAST.index)
+        if nodeid not in canaries:
+            send({"id": nodeid, "status": status, "message": "\n".join(filter(None, (m for _, m in done)))})
+        elif canaries.pop(nodeid) != status:
+            tampering.append("a test that must fail did not, or the other way round")
+
+    def inspect_item(item):
+        function = getattr(item, "function", None)
+        if item.nodeid in canaries or function is None:
+            return
+        code = getattr(unwrapped(function), "__code__", None)
+        path = getattr(code, "co_filename", "")
+        if path not in compiled:
+            compiled[path] = [] if path in changed_files else codes_in(path, item.config)
+        if code not in compiled[path] or "runtest" in vars(item):
+            tampering.append("%s is not what its file says" % item.nodeid)
+        if sys.gettrace() is not None or sys.getprofile() is not None:
+            tampering.append("a trace function was set")
 
     class Reporter:
-        def __init__(self):
-            self.tampering = []
-            self.canaries = {}
-            self.phases = {}
-
         @pytest.hookimpl(trylast=True)
         def pytest_collection_modifyitems(self, session, items):
             ends = [i for i in range(1, len(items)) if items[i].path != items[i - 1].path]
             middle = secrets.choice(ends) if ends else len(items)
             for place in (len(items), middle, 0):
-                items[place:place] = [self.plant(session, f, wanted) for f, wanted in CANARIES]
-
-        def plant(self, session, function, wanted):
-            module = pytest.Module.from_parent(session, path=session.path / "canary.py", nodeid="canary")
-            module.obj = sys.modules[__name__]
-            name = "test_" + secrets.token_hex(8)
-            item = pytest.Function.from_parent(module, name=name, callobj=function)
-            self.canaries[item.nodeid] = wanted
-            return item
+                items[place:place] = [plant(session, f, wanted) for f, wanted in CANARIES]
 
         @pytest.hookimpl(hookwrapper=True)
         def pytest_runtest_call(self, item):
-            if test_timeout_s:
+            inspect_item(item)
+            if job.get("test_timeout_s"):
                 signal.signal(signal.SIGALRM, lambda *_: pytest.fail("test timeout"))
-                signal.setitimer(signal.ITIMER_REAL, test_timeout_s)
+                signal.setitimer(signal.ITIMER_REAL, job["test_timeout_s"])
             yield
             signal.setitimer(signal.ITIMER_REAL, 0)
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_runtest_logreport(self, report):
-            phases = self.phases.setdefault(report.nodeid, [])
-            phases.append((status_of(report), message_of(report)))
+            phases.setdefault(report.nodeid, []).append((status_of(report), message_of(report)))
             if report.when == "teardown":
-                self.tell(report.nodeid, self.phases.pop(report.nodeid))
+                tell(report.nodeid, phases.pop(report.nodeid))
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_collectreport(self, report):
             if report.failed:
-                self.tell(report.nodeid, [("error", message_of(report))])
-
-        def tell(self, nodeid, phases):
-            status = max((s for s, _ in phases), key=WORST_LAST.index)
-            if nodeid not in self.canaries:
-                send({"id": nodeid, "status": status, "message": "\n".join(filter(None, (m for _, m in phases)))})
-            elif self.canaries.pop(nodeid) != status:
-                self.tampering.append("a test that must fail did not, or the other way round")
+                tell(report.nodeid, [("error", message_of(report))])
 
         @pytest.hookimpl(trylast=True)
         def pytest_sessionfinish(self, session):
-            if self.canaries and not session.shouldstop and not session.shouldfail:
-                self.tampering.append("tests that were collected did not run")
+            if canaries and not session.shouldstop and not session.shouldfail:
+                tampering.append("tests that were collected did not run")
 
     return Reporter()
+
+
+def unwrapped(function):
+    """The function below its decorators, as inspect.unwrap finds it."""
+    for _ in range(50):
+        inner = getattr(function, "__wrapped__", None)
+        if inner is None:
+            break
+        function = inner
+    return function
+
+
+def codes_in(path, config):
+    """All code objects that a file compiles to, with pytest's rewriting of asserts and without."""
+    from _pytest.assertion.rewrite import rewrite_asserts
+
+    try:
+        with open(path, "rb") as file:
+            source = file.read()
+        plain, rewritten = ast.parse(source, path), ast.parse(source, path)
+    except (OSError, SyntaxError, ValueError):
+        return []
+    rewrite_asserts(rewritten, source, path, config)
+    found, waiting = [], [compile(t, path, "exec", dont_inherit=True) for t in (plain, rewritten)]
+    while waiting:
+        code = waiting.pop()
+        found.append(code)
+        waiting += [c for c in code.co_consts if isinstance(c, type(code))]
+    return found
 
 
 def status_of(report):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from palestra.rewards.swe.machine import PRIVATE, Machine, MachineError
-from palestra.rewards.swe.worktree import PatchError, apply, restore_tests
+from palestra.rewards.swe.worktree import PatchError, apply, changed_paths, restore_tests
 from palestra.tasks.swe.repair import Repair
 
 RUNNER = Path(__file__).parent / "run_tests.py"
@@ -51,8 +51,9 @@ def run_suite(machine: Machine, repair: Repair, patch: bytes) -> SuiteRun:
     """
     apply(machine, repair, patch)
     undone = restore_tests(machine, repair)
+    changed = changed_paths(machine, repair)
     _apply_tests(machine, repair)
-    return _run(machine, repair, tuple(undone))
+    return _run(machine, repair, tuple(undone), changed)
 
 
 def _apply_tests(machine: Machine, repair: Repair) -> None:
@@ -62,7 +63,7 @@ def _apply_tests(machine: Machine, repair: Repair) -> None:
         raise MachineError(f"the test patch of the task does not apply: {error}") from error
 
 
-def _run(machine: Machine, repair: Repair, undone: tuple[str, ...]) -> SuiteRun:
+def _run(machine: Machine, repair: Repair, undone: tuple[str, ...], changed: list[str]) -> SuiteRun:
     suite = repair.suite
     machine.write(f"{PRIVATE}/run_tests.py", RUNNER.read_bytes(), user="root")
     machine.write(f"{PRIVATE}/pytest.ini", b"[pytest]\n", user="root")
@@ -75,6 +76,7 @@ def _run(machine: Machine, repair: Repair, undone: tuple[str, ...]) -> SuiteRun:
         "config": config,
         "arguments": list(suite.arguments),
         "plugins": list(suite.plugins),
+        "changed": changed,
         "timeout_s": suite.timeout_s,
         "test_timeout_s": suite.test_timeout_s,
     }

@@ -127,12 +127,17 @@ def apply(machine: Machine, repair: Repair, patch: bytes) -> None:
         raise PatchError((done.stderr + done.stdout)[-600:].decode("utf-8", "replace").strip())
 
 
+def changed_paths(machine: Machine, repair: Repair) -> list[str]:
+    """The paths that differ from the broken tree. Raises MachineError."""
+    done = machine.exec(_CHANGED, cwd=repair.workdir, env=_QUIET, timeout_s=_GIT_S)
+    return _names(checked(done, "git diff").stdout)
+
+
 def restore_tests(machine: Machine, repair: Repair) -> list[str]:
     """Undo what was done to tests and to what configures them; returns the paths. Raises MachineError."""
-    changed = checked(machine.exec(_CHANGED, cwd=repair.workdir, env=_QUIET, timeout_s=_GIT_S), "git diff")
     listed = f"GIT_DIR={BASE} {_GIT} ls-tree -r --name-only -z base"
     known = checked(machine.exec(listed, env=_QUIET, timeout_s=_GIT_S), "git ls-tree")
-    undone = protected_among(_names(changed.stdout), repair, _names(known.stdout))
+    undone = protected_among(changed_paths(machine, repair), repair, _names(known.stdout))
     if undone:
         _feed(machine, repair, "xargs -0 -r rm -rf --", undone)
         lost = [p for p in _names(known.stdout) if {p, *map(str, PurePosixPath(p).parents)} & set(undone)]
