@@ -30,7 +30,9 @@ MAX_SNAPSHOTS = 512
 class Workshop:
     """Prepares machines and keeps their snapshots, the ones used last. Safe between threads."""
 
-    def __init__(self, backend: Backend, images: Callable[[str], Image], max_snapshots: int = MAX_SNAPSHOTS) -> None:
+    def __init__(
+        self, backend: Backend, images: Callable[[str], Image], max_snapshots: int = MAX_SNAPSHOTS
+    ) -> None:
         """`images` finds an image by its name."""
         self.backend = backend
         self._images, self._max_snapshots = images, max_snapshots

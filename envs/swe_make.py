@@ -22,7 +22,9 @@ MAX_PASS_SHARE = 0.9
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
-def task_of(candidate: Candidate, task_id: str, workshop: Workshop, split: Split = "test", repeats: int = 3) -> Task:
+def task_of(
+    candidate: Candidate, task_id: str, workshop: Workshop, split: Split = "test", repeats: int = 3
+) -> Task:
     """A validated task. Raises RejectedError, and what the workshop raises."""
     derived = derive(candidate.repair, workshop.machine, repeats)
     return make_task(task_id, split, instruction(candidate, derived), derived.repair)
@@ -50,7 +52,12 @@ def failure(derived: Derived) -> str:
 
 
 def planted(
-    tree: Tree, suite_of: Callable[[str, Edit], Repair], clean: Repair, workshop: Workshop, wanted: int, seed: int = 0
+    tree: Tree,
+    suite_of: Callable[[str, Edit], Repair],
+    clean: Repair,
+    workshop: Workshop,
+    wanted: int,
+    seed: int = 0,
 ) -> Iterator[tuple[str, Edit, Derived]]:
     """Planted bugs that the tests of a clean tree catch: (path, edit, which tests catch it), at most `wanted`.
 
@@ -72,10 +79,14 @@ def planted(
             yield path, edit, derived
 
 
-def tiny_records(package: str, workshop: Workshop, wanted: int, python: str = "python3") -> list[dict[str, Any]]:
+def tiny_records(
+    package: str, workshop: Workshop, wanted: int, python: str = "python3"
+) -> list[dict[str, Any]]:
     """The entries of the manifest of `swe-tiny` for one package."""
     suite = tiny.SUITE.model_copy(update={"python": python})
-    clean = Repair(source=Source(builder="palestra.tasks.swe.tiny:clean", args={"package": package}), suite=suite)
+    clean = Repair(
+        source=Source(builder="palestra.tasks.swe.tiny:clean", args={"package": package}), suite=suite
+    )
 
     def candidate(path: str, edit: Edit) -> Repair:
         return tiny.candidate(package, path, edit).model_copy(update={"suite": suite})

@@ -33,7 +33,9 @@ def gated(score: Score, parts: Mapping[str, float], delta: float = 1.0) -> Score
     return _revalued(score, gated_return(score.value, small, delta))
 
 
-def partial_credit(score: Score, weight: float = 0.3, fixed: str = "fail_to_pass", kept: str = "pass_to_pass") -> Score:
+def partial_credit(
+    score: Score, weight: float = 0.3, fixed: str = "fail_to_pass", kept: str = "pass_to_pass"
+) -> Score:
     """Up to `weight` below a full score for the share of tests that were fixed, if nothing that passed broke.
 
     An outcome of 1 stays 1; raises ValueError for a weight that would let some tests be worth as much as all.

@@ -147,3 +147,16 @@ register_tasks("spider", "palestra.tasks.sql.loaders:load_spider", "Spider; para
 register_tasks("bird", "palestra.tasks.sql.loaders:load_bird", "BIRD; parameters: path, db_root")
 register_tasks("spider2", "palestra.tasks.sql.loaders:load_spider2", "Spider 2.0-lite; also gold_dir")
 register_tasks("sql-gym-kinds", "palestra.tasks.sql.gym.pack:load_by_kind", "the same, split by kind")
+register_tasks("swe-tiny", "palestra.tasks.swe.tiny:load", "planted bugs in small packages, split by package")
+register_tasks(
+    "swebench", "palestra.tasks.swe.swebench:load_swebench", "SWE-bench; parameters: path, repo_root"
+)
+register_tasks("swebench-pro", "palestra.tasks.swe.swebench:load_pro", "SWE-bench Pro; also needs repo_root")
+register_tasks("multi-swe-bench", "palestra.tasks.swe.swebench:load_multi_swebench", "Multi-SWE-bench; path")
+register_tasks(
+    "quixbugs", "palestra.tasks.swe.benchmarks:load_quixbugs", "QuixBugs; parameter: path of a clone"
+)
+register_tasks(
+    "bugsinpy", "palestra.tasks.swe.benchmarks:load_bugsinpy", "BugsInPy; parameters: path, repo_root"
+)
+register_tasks("harbor", "palestra.tasks.swe.benchmarks:load_harbor", "Harbor task folders; parameter: path")

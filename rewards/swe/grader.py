@@ -62,7 +62,9 @@ class RepairTests:
         parts = {"fail_to_pass": verdict.fix_rate, "pass_to_pass": verdict.keep_rate}
         if run.tampering:
             what = ", ".join(run.tampering[:_SHOWN])
-            return Score(0.0, True, parts, self.name, self.version, f"the test machinery was tampered with: {what}")
+            return Score(
+                0.0, True, parts, self.name, self.version, f"the test machinery was tampered with: {what}"
+            )
         return Score(float(verdict.resolved), True, parts, self.name, self.version, _evidence(verdict, run))
 
     def _unreported(self, task: Task, run: SuiteRun) -> Score:

@@ -1,8 +1,8 @@
 """From test results to a verdict, by the rules of SWE-bench.
 
-Source: swebench 5.0, harness/grading.py. A test that must come to pass counts when it passed or failed as expected; one
-that is missing, skipped or in error does not. A test that must go on passing may also be skipped. An id that ends in the
-middle of its parameters ("test_x[log(photon") stands for all that begin like it, if they agree on pass or fail.
+Source: swebench 5.0, harness/grading.py. A test that must come to pass counts when it passed or failed as
+expected; one that is missing, skipped or in error does not. A test that must go on passing may also be skipped. An id
+that ends in the middle of its parameters ("test_x[log(photon") stands for all that begin like it, if they agree.
 """
 
 from __future__ import annotations

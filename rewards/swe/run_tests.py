@@ -9,11 +9,13 @@ tree has its hands in the test machinery: canaries (tests of ours that must fail
 code is not what their file compiles to, trace functions, and functions of pytest, pluggy, unittest and builtins that
 are not what they were.
 
-Job: workdir, report, python_path, config, arguments, plugins, changed (paths), timeout_s, test_timeout_s. Report: started, finished, exit_status, timed_out, statuses {id: status}, messages {id: text}, tampering
-[text]. Status: passed, failed, error, skipped, xfailed, xpassed.
+Job: workdir, report, python_path, config, arguments, plugins, changed (paths), timeout_s, test_timeout_s.
+Report: started, finished, exit_status, timed_out, statuses {id: status}, messages {id: text}, tampering [text].
+Status: passed, failed, error, skipped, xfailed, xpassed.
 """
 
 import ast
+import contextlib
 import hashlib
 import hmac
 import json
@@ -79,14 +81,10 @@ def end(child):
         if os.waitpid(child, os.WNOHANG)[0]:
             break
         time.sleep(0.02)
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    try:
+    with contextlib.suppress(ChildProcessError):
         os.waitpid(child, 0)
-    except ChildProcessError:
-        pass
 
 
 def summary(lines, key, timed_out):
@@ -213,7 +211,7 @@ def make_plugin(pytest, send, job, tampering):
         if path not in compiled:
             compiled[path] = [] if path in changed_files else codes_in(path, item.config)
         if code not in compiled[path] or "runtest" in vars(item):
-            tampering.append("%s is not what its file says" % item.nodeid)
+            tampering.append(f"{item.nodeid} is not what its file says")
         if sys.gettrace() is not None or sys.getprofile() is not None:
             tampering.append("a trace function was set")
 
@@ -316,7 +314,7 @@ def functions(owner):
 def changed(before):
     """What of the machinery is not what it was, as sentences."""
     now = fingerprints()
-    return ["%s.%s was replaced" % key for key, what in before.items() if now.get(key) is not what]
+    return [f"{key[0]}.{key[1]} was replaced" for key, what in before.items() if now.get(key) is not what]
 
 
 def canary_false():
@@ -337,7 +335,12 @@ def canary_true():
     assert [1] == [1]
 
 
-CANARIES = [(canary_false, "failed"), (canary_raise, "failed"), (canary_unittest, "failed"), (canary_true, "passed")]
+CANARIES = [
+    (canary_false, "failed"),
+    (canary_raise, "failed"),
+    (canary_unittest, "failed"),
+    (canary_true, "passed"),
+]
 
 if __name__ == "__main__":
     main()

@@ -41,9 +41,7 @@ def changes(patch: str) -> dict[str, str]:
             found[path] = []
         elif line.startswith("@@ ") or line == "GIT binary patch":
             inside = bool(path)
-        elif inside:
-            found[path].append(line)
-        elif path and line.startswith(("deleted file", "new file", "old mode", "new mode")):
+        elif inside or path and line.startswith(("deleted file", "new file", "old mode", "new mode")):
             found[path].append(line)
     return {name: "\n".join(lines) for name, lines in found.items()}
 

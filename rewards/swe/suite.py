@@ -81,7 +81,15 @@ def _run(machine: Machine, repair: Repair, undone: tuple[str, ...], changed: lis
         "test_timeout_s": suite.test_timeout_s,
     }
     done = machine.exec(
-        ["env", "-i", *(f"{k}={v}" for k, v in _ENV.items()), suite.python, "-S", "-s", f"{PRIVATE}/run_tests.py"],
+        [
+            "env",
+            "-i",
+            *(f"{k}={v}" for k, v in _ENV.items()),
+            suite.python,
+            "-S",
+            "-s",
+            f"{PRIVATE}/run_tests.py",
+        ],
         cwd="/",
         timeout_s=suite.timeout_s + _GRACE_S,
         stdin=json.dumps(job).encode(),

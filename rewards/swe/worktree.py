@@ -63,7 +63,10 @@ cp {BASE}/index "$private/index"
 mkdir "$private/objects"
 export GIT_DIR={BASE} GIT_WORK_TREE="$PWD" GIT_INDEX_FILE="$private/index"
 export GIT_OBJECT_DIRECTORY="$private/objects" GIT_ALTERNATE_OBJECT_DIRECTORIES={BASE}/objects
-({_GIT} ls-files -z; {_FILES}) | {_GIT} update-index --add --remove --replace -z --stdin
+{_FILES} | LC_ALL=C sort -z | sed -z 's#^\\./##' > "$private/here"
+{_GIT} ls-files -z | LC_ALL=C sort -z > "$private/there"
+LC_ALL=C comm -z -13 "$private/here" "$private/there" | {_GIT} update-index --force-remove -z --stdin
+{_GIT} update-index --add --replace -z --stdin < "$private/here"
 """
 _DIFF = f"""{_STAGE}
 found=$(mktemp)
@@ -90,7 +93,9 @@ def prepare(machine: Machine, repair: Repair, tree: Tree | None) -> None:
     """Put the broken tree on a machine, as a repository without history. Raises MachineError."""
     if tree is not None:
         machine.write("/tmp/.palestra.tar", tree.to_tar())
-        unpack = f"mkdir -p '{repair.workdir}' && tar -xf /tmp/.palestra.tar -C '{repair.workdir}' --no-same-owner"
+        unpack = (
+            f"mkdir -p '{repair.workdir}' && tar -xf /tmp/.palestra.tar -C '{repair.workdir}' --no-same-owner"
+        )
         checked(machine.exec(unpack, timeout_s=_SETUP_S), "unpacking the tree")
         machine.exec("rm -f /tmp/.palestra.tar")
     if repair.setup:

@@ -1,1 +1,1 @@
-"""Repairing repositories: source trees, loaders of benchmark formats, and makers of new tasks. Start with `repair.py`."""
+"""Repairing repositories: trees, loaders of benchmark formats, makers of new tasks. Start with `repair.py`."""

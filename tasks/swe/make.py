@@ -137,4 +137,6 @@ def _repair(source: Source, before: Tree, after: Tree, suite: Suite | None, kind
 
 def _mixed(before: Mapping[str, File], after: Mapping[str, File], take: Callable[[str], bool]) -> Tree:
     """`after` where `take(path)` is true, `before` elsewhere."""
-    return Tree({p: f for p, f in before.items() if not take(p)} | {p: f for p, f in after.items() if take(p)})
+    return Tree(
+        {p: f for p, f in before.items() if not take(p)} | {p: f for p, f in after.items() if take(p)}
+    )

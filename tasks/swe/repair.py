@@ -25,7 +25,14 @@ ENV = "palestra/Swe-v0"
 WORKDIR = "/work/repo"
 BUDGET = Budget(turns=50, tokens=131_072, wall_s=1800, command_s=60)
 TEST_NAMES = ("test_*.py", "*_test.py", "conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "*.pth")
-STARTUP_NAMES = ("sitecustomize.py", "usercustomize.py", "pytest.py", "_pytest", "pytest.toml", ".pytest.toml")
+STARTUP_NAMES = (
+    "sitecustomize.py",
+    "usercustomize.py",
+    "pytest.py",
+    "_pytest",
+    "pytest.toml",
+    ".pytest.toml",
+)
 
 
 class Suite(BaseModel):
@@ -33,8 +40,9 @@ class Suite(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    runner: Literal["pytest", "script"] = "pytest"
-    """pytest: our own runner, one result per test. script: a script writes one number (Harbor)."""
+    runner: Literal["pytest", "script", "official"] = "pytest"
+    """pytest: our own runner, one result per test. script: a script judges the machine and writes one number (Harbor).
+    official: only the benchmark's own grader can run them; hand it the predictions."""
     arguments: tuple[str, ...] = ("tests",)
     """Files, directories and options for pytest, or the script as shell text."""
     config: str = ""

@@ -45,9 +45,9 @@ def release_tree(name: str, version: str, sha256: str = "") -> Tree:
 def download(name: str, version: str) -> Path:
     """The source distribution of a release, from PyPI or PIP_INDEX_URL. Raises TaskError."""
     folder = cache_dir()
-    prefix = f"{name}-{version}".lower().replace("_", "-")
-    kept = [f for f in folder.iterdir() if f.name.lower().replace("_", "-").startswith((prefix + ".tar", prefix + ".zip"))]
-    return kept[0] if kept else _download(name, version, folder)
+    wanted = tuple(_plain(f"{name}-{version}{end}") for end in (".tar", ".zip", ".tgz"))
+    kept = next((f for f in folder.iterdir() if _plain(f.name).startswith(wanted)), None)
+    return kept or _download(name, version, folder)
 
 
 def cache_dir() -> Path:
@@ -96,6 +96,10 @@ def _from_zip(data: bytes) -> Tree:
     return Tree(files)
 
 
+def _plain(name: str) -> str:
+    """A file name in lower case with - for _: releases are spelt in several ways."""
+    return name.lower().replace("_", "-")
+
+
 def _short(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
-

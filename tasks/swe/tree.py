@@ -16,7 +16,16 @@ from typing import Literal
 from palestra.tasks.errors import TaskError
 
 Mode = Literal["100644", "100755", "120000"]
-NOISE = ("__pycache__", "*.pyc", "*.pyo", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".git")
+NOISE = (
+    "__pycache__",
+    "*.pyc",
+    "*.pyo",
+    ".pytest_cache",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".hypothesis",
+    ".git",
+)
 """Names of files and directories that no tree, diff or digest includes."""
 _AS_IS = "* -text -eol -ident -filter -working-tree-encoding !diff\n"
 _GIT_ENV = {
@@ -70,6 +79,11 @@ class Tree(Mapping[str, File]):
     def replaced(self, changes: Mapping[str, File]) -> Tree:
         """A tree with some files added or changed."""
         return Tree({**self._files, **changes})
+
+    def without(self, paths: Iterable[str]) -> Tree:
+        """A tree without some of its files."""
+        gone = set(paths)
+        return Tree({path: file for path, file in self._files.items() if path not in gone})
 
     def to_tar(self) -> bytes:
         """An uncompressed tar archive; equal trees give equal bytes."""
@@ -161,7 +175,11 @@ def git(directory: Path, *arguments: str, env: Mapping[str, str] | None = None) 
     command = ["git", "-c", "safe.directory=*", "-c", "core.autocrlf=false", *arguments]
     try:
         done = subprocess.run(
-            command, cwd=directory, capture_output=True, check=False, env={**os.environ, **_GIT_ENV, **(env or {})}
+            command,
+            cwd=directory,
+            capture_output=True,
+            check=False,
+            env={**os.environ, **_GIT_ENV, **(env or {})},
         )
     except FileNotFoundError as error:
         raise TaskError("git is not installed; it is needed to make tasks and to take diffs") from error

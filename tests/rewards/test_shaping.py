@@ -31,7 +31,13 @@ def test_gated_score_keeps_the_outcome_and_its_parts() -> None:
 
 @pytest.mark.parametrize(
     ("value", "fixed", "kept", "shaped"),
-    [(0.0, 0.5, 1.0, 0.15), (0.0, 0.5, 0.9, 0.0), (1.0, 1.0, 1.0, 1.0), (0.0, 0.0, 1.0, 0.0), (0.0, 1.0, 0.0, 0.0)],
+    [
+        (0.0, 0.5, 1.0, 0.15),
+        (0.0, 0.5, 0.9, 0.0),
+        (1.0, 1.0, 1.0, 1.0),
+        (0.0, 0.0, 1.0, 0.0),
+        (0.0, 1.0, 0.0, 0.0),
+    ],
 )
 def test_partial_credit_needs_nothing_broken(value: float, fixed: float, kept: float, shaped: float) -> None:
     assert partial_credit(score(value, fail_to_pass=fixed, pass_to_pass=kept)).value == pytest.approx(shaped)

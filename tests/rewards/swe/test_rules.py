@@ -53,7 +53,9 @@ def test_resolution(a: str, b: str, c: str, resolution: str) -> None:
         ("t[a]", {"t[a]x": "passed"}, None),
     ],
 )
-def test_truncated_ids_stand_for_all_that_agree(test: str, statuses: dict[str, str], status: str | None) -> None:
+def test_truncated_ids_stand_for_all_that_agree(
+    test: str, statuses: dict[str, str], status: str | None
+) -> None:
     assert status_of(test, statuses) == status
 
 

@@ -13,7 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palestra.tasks.errors import TaskError
-from palestra.tasks.swe.tree import File, Tree, diff, from_directory, from_git, from_tar, git, is_noise, paths_of
+from palestra.tasks.swe.tree import (
+    File,
+    Tree,
+    diff,
+    from_directory,
+    from_git,
+    from_tar,
+    git,
+    is_noise,
+    paths_of,
+)
 
 TREE = Tree(
     {
@@ -56,7 +66,7 @@ def test_directory_round_trip(tmp_path: Path) -> None:
 
 
 def test_diff_turns_one_tree_into_the_other(tmp_path: Path) -> None:
-    after = Tree({**{p: f for p, f in TREE.items() if p != "a.py"}, "data/blob": File(b"\0new"), "b/c.py": File(b"y\n")})
+    after = TREE.without(["a.py"]).replaced({"data/blob": File(b"\0new"), "b/c.py": File(b"y\n")})
     after = after.replaced({"bin/run": File(b"#!/bin/sh\n"), "crlf.txt": File(b"one\r\ntwo\n")})
     patch = diff(TREE, after)
     assert paths_of(patch) == ["a.py", "b/c.py", "bin/run", "crlf.txt", "data/blob"]
@@ -94,7 +104,14 @@ def test_archives_that_lead_out_are_refused(path: str) -> None:
 
 
 def test_noise_is_left_out(tmp_path: Path) -> None:
-    for path in ("a.py", "__pycache__/a.cpython-311.pyc", "b.pyc", ".git/HEAD", "sub/.git/HEAD", ".pytest_cache/x"):
+    for path in (
+        "a.py",
+        "__pycache__/a.cpython-311.pyc",
+        "b.pyc",
+        ".git/HEAD",
+        "sub/.git/HEAD",
+        ".pytest_cache/x",
+    ):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("x")
     assert list(from_directory(tmp_path)) == ["a.py"]

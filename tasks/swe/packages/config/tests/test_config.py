@@ -72,7 +72,10 @@ def test_values(text, value):
 
 
 def test_merging_is_deep_and_later_layers_win():
-    assert merge({"a": {"x": 1, "y": 2}, "b": 1}, {"a": {"y": 3}}, {"b": {}}) == {"a": {"x": 1, "y": 3}, "b": {}}
+    assert merge({"a": {"x": 1, "y": 2}, "b": 1}, {"a": {"y": 3}}, {"b": {}}) == {
+        "a": {"x": 1, "y": 3},
+        "b": {},
+    }
 
 
 def test_lists_are_replaced_or_joined():
@@ -86,8 +89,8 @@ def test_flatten():
 
 
 def test_references_keep_types_and_become_text_within_text():
-    sections = parse("[a]\nport = 80\nsame = ${port}\n[b]\nurl = http://h:${a.port}/${a.flag}\nn = ${a.port}\n[a]\nflag = true")
-    assert resolve(sections) == {
+    text = "[a]\nport = 80\nsame = ${port}\n[b]\nurl = http://h:${a.port}/${a.flag}\nn = ${a.port}"
+    assert resolve(parse(text + "\n[a]\nflag = true")) == {
         "a": {"port": 80, "same": 80, "flag": True},
         "b": {"url": "http://h:80/true", "n": 80},
     }

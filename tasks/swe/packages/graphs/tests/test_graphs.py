@@ -1,8 +1,24 @@
 import pytest
-from graphs import CycleError, components, distances, layers, reachable, reversed_graph, shortest_path, topological
+from graphs import (
+    CycleError,
+    components,
+    distances,
+    layers,
+    reachable,
+    reversed_graph,
+    shortest_path,
+    topological,
+)
 
 BUILD = {"b": ["d"], "a": ["d", "c"], "c": ["e"], "d": ["e"], "f": []}
-ROADS = {"a": {"b": 1, "c": 5}, "b": {"c": 1, "d": 7}, "c": {"d": 2, "e": 2}, "d": {"f": 1}, "e": {"f": 1}, "f": {}}
+ROADS = {
+    "a": {"b": 1, "c": 5},
+    "b": {"c": 1, "d": 7},
+    "c": {"d": 2, "e": 2},
+    "d": {"f": 1},
+    "e": {"f": 1},
+    "f": {},
+}
 
 
 def test_topological_order_is_the_first_by_name():
@@ -55,7 +71,12 @@ def test_shortest_path_is_directed():
 
 
 def test_a_detour_may_be_shorter():
-    assert shortest_path({"a": {"z": 5, "b": 1}, "b": {"c": 1}, "c": {"z": 1}}, "a", "z") == ["a", "b", "c", "z"]
+    assert shortest_path({"a": {"z": 5, "b": 1}, "b": {"c": 1}, "c": {"z": 1}}, "a", "z") == [
+        "a",
+        "b",
+        "c",
+        "z",
+    ]
 
 
 def test_reachable():

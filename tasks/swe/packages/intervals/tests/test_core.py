@@ -22,7 +22,9 @@ def test_empty_and_reversed_intervals_are_dropped():
     assert spans((3, 3), (5, 4)) == [] and len(IntervalSet([(1, 2), (2, 2)])) == 1
 
 
-@pytest.mark.parametrize(("x", "inside"), [(0, False), (1, True), (2.5, True), (3, False), (5, True), (9, False)])
+@pytest.mark.parametrize(
+    ("x", "inside"), [(0, False), (1, True), (2.5, True), (3, False), (5, True), (9, False)]
+)
 def test_membership_is_half_open(x, inside):
     assert (x in IntervalSet([(1, 3), (5, 6)])) is inside
 
@@ -46,7 +48,10 @@ def test_difference_cuts_holes():
 
 
 def test_difference_at_the_edges():
-    assert list(IntervalSet([(0, 10), (20, 30)]) - IntervalSet([(-5, 1), (9, 21), (30, 40)])) == [(1, 9), (21, 30)]
+    assert list(IntervalSet([(0, 10), (20, 30)]) - IntervalSet([(-5, 1), (9, 21), (30, 40)])) == [
+        (1, 9),
+        (21, 30),
+    ]
 
 
 def test_gaps():
@@ -58,7 +63,9 @@ def test_measure_and_shift():
     assert numbers.measure == 5 and list(numbers.shifted(3)) == [(4, 5), (7, 11)]
 
 
-@pytest.mark.parametrize(("length", "after", "x"), [(1, 0, 2), (3, 0, 10), (1, 3, 3), (2, 3, 10), (9, 0, None)])
+@pytest.mark.parametrize(
+    ("length", "after", "x"), [(1, 0, 2), (3, 0, 10), (1, 3, 3), (2, 3, 10), (9, 0, None)]
+)
 def test_first_fit(length, after, x):
     assert IntervalSet([(2, 4), (10, 15)]).first_fit(length, after) == x
 

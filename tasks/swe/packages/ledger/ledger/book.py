@@ -70,7 +70,9 @@ class Book:
     def totals(self, kind: str) -> dict[str, int]:
         """Balances of the accounts of one kind that are not empty, the largest first."""
         found = {name: self.balance(name) for name, k in self.kinds.items() if k == kind}
-        return dict(sorted(((n, b) for n, b in found.items() if b != 0), key=lambda pair: (-pair[1], pair[0])))
+        return dict(
+            sorted(((n, b) for n, b in found.items() if b != 0), key=lambda pair: (-pair[1], pair[0]))
+        )
 
     def profit(self, months: Iterable[tuple[int, int]]) -> int:
         """Income less expenses in some (year, month) pairs."""

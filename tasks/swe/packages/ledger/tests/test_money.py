@@ -4,7 +4,15 @@ from ledger import allocate, format_cents, parse_cents, with_interest
 
 @pytest.mark.parametrize(
     ("text", "cents"),
-    [("0", 0), ("12", 1200), ("1,234.50", 123450), ("-3.10", -310), ("(3.10)", -310), (".5", 50), ("7.05", 705)],
+    [
+        ("0", 0),
+        ("12", 1200),
+        ("1,234.50", 123450),
+        ("-3.10", -310),
+        ("(3.10)", -310),
+        (".5", 50),
+        ("7.05", 705),
+    ],
 )
 def test_parse(text, cents):
     assert parse_cents(text) == cents

@@ -18,14 +18,16 @@ class Column:
     wrapped: bool = False
 
 
-def render(columns: Sequence[Column], rows: Sequence[Sequence[object]], gap: int = 2, rule: bool = True) -> str:
+def render(
+    columns: Sequence[Column], rows: Sequence[Sequence[object]], gap: int = 2, rule: bool = True
+) -> str:
     """The table as text: titles, a rule, and the rows; lines do not end in spaces."""
     cells = [[_text(value) for value in row] for row in rows]
     for row in cells:
         if len(row) != len(columns):
             raise ValueError(f"a row has {len(row)} cells, there are {len(columns)} columns")
     widths = [_width(column, [row[i] for row in cells]) for i, column in enumerate(columns)]
-    lines = [_line([align(c.title, w, c.side) for c, w in zip(columns, widths)], gap)]
+    lines = [_line([align(c.title, w, c.side) for c, w in zip(columns, widths, strict=True)], gap)]
     if rule:
         lines.append(_line(["-" * w for w in widths], gap))
     for row in cells:
@@ -42,13 +44,15 @@ def _width(column: Column, cells: Sequence[str]) -> int:
 def _row(columns: Sequence[Column], widths: Sequence[int], row: Sequence[str], gap: int) -> list[str]:
     """The lines of one row; columns that are not wrapped are cut, and shorter ones end in blanks."""
     parts = []
-    for column, width, cell in zip(columns, widths, row):
+    for column, width, cell in zip(columns, widths, row, strict=True):
         parts.append(wrap(cell, width) or [""] if column.wrapped else [cut(cell, width)])
     height = max(map(len, parts))
     lines = []
     for n in range(height):
         shown = [part[n] if n < len(part) else "" for part in parts]
-        lines.append(_line([align(s, w, c.side) for s, w, c in zip(shown, widths, columns)], gap))
+        lines.append(
+            _line([align(s, w, c.side) for s, w, c in zip(shown, widths, columns, strict=True)], gap)
+        )
     return lines
 
 

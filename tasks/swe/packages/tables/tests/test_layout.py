@@ -7,7 +7,12 @@ def table(columns, *rows, **options):
 
 
 def test_columns_are_as_wide_as_their_cells():
-    assert table([Column("a"), Column("b")], ["xxx", 1], ["y", 22]) == ["a    b", "---  --", "xxx  1", "y    22"]
+    assert table([Column("a"), Column("b")], ["xxx", 1], ["y", 22]) == [
+        "a    b",
+        "---  --",
+        "xxx  1",
+        "y    22",
+    ]
 
 
 def test_titles_count_into_the_width():
@@ -15,7 +20,11 @@ def test_titles_count_into_the_width():
 
 
 def test_numbers_to_the_right():
-    assert table([Column("n", side="right"), Column("x")], [7, "a"], [12, "b"], rule=False) == [" n  x", " 7  a", "12  b"]
+    assert table([Column("n", side="right"), Column("x")], [7, "a"], [12, "b"], rule=False) == [
+        " n  x",
+        " 7  a",
+        "12  b",
+    ]
 
 
 def test_no_line_ends_in_spaces():

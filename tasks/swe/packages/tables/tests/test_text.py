@@ -2,9 +2,7 @@ import pytest
 from tables import align, cut, wrap
 
 
-@pytest.mark.parametrize(
-    ("side", "shown"), [("left", "ab..."), ("right", "...ab"), ("center", ".ab..")]
-)
+@pytest.mark.parametrize(("side", "shown"), [("left", "ab..."), ("right", "...ab"), ("center", ".ab..")])
 def test_align(side, shown):
     assert align("ab", 5, side, fill=".") == shown
 

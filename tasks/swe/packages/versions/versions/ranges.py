@@ -7,7 +7,9 @@ from collections.abc import Iterable
 
 from versions.version import Version
 
-_PART = re.compile(r"(>=|<=|>|<|=|\^|~)?\s*v?(\d+|[xX*])(?:\.(\d+|[xX*]))?(?:\.(\d+|[xX*]))?(?:-([0-9A-Za-z.-]+))?")
+_PART = re.compile(
+    r"(>=|<=|>|<|=|\^|~)?\s*v?(\d+|[xX*])(?:\.(\d+|[xX*]))?(?:\.(\d+|[xX*]))?(?:-([0-9A-Za-z.-]+))?"
+)
 Bound = tuple[str, Version]
 
 
@@ -65,7 +67,8 @@ def _expanded(sign: str | None, *parts: str | None) -> list[Bound]:
     """The bounds that one comparison stands for."""
     numbers = [None if p is None or p in "xX*" else int(p) for p in parts[:3]]
     known = numbers.index(None) if None in numbers else 3
-    low = Version(*(n or 0 for n in numbers[:known]), *(0,) * (3 - known), tuple((parts[3] or "").split(".")) if parts[3] else ())
+    major, minor, patch = (n if n is not None and i < known else 0 for i, n in enumerate(numbers))
+    low = Version(major, minor, patch, tuple(parts[3].split(".")) if parts[3] else ())
     if sign in (">", "<=") and known < 3:
         after = _next(low, known)
         return [(">=" if sign == ">" else "<", after)] if after else []
