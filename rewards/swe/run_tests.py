@@ -244,8 +244,9 @@ def make_plugin(pytest, send, job, tampering):
                 tell(report.nodeid, [("error", message_of(report))])
 
         @pytest.hookimpl(trylast=True)
-        def pytest_sessionfinish(self, session):
-            if canaries and not session.shouldstop and not session.shouldfail:
+        def pytest_sessionfinish(self, session, exitstatus):
+            # 0 and 1 say that all tests ran; an error of collection or pytest.exit() has another status.
+            if canaries and exitstatus in (0, 1) and not session.shouldstop and not session.shouldfail:
                 tampering.append("tests that were collected did not run")
 
     return Reporter()
