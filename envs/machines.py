@@ -15,14 +15,9 @@ from palestra.envs.sandbox.base import Backend, Image, Limits, Sandbox, Snapshot
 from palestra.rewards.swe.machine import MachineError
 from palestra.rewards.swe.worktree import prepare
 from palestra.tasks.errors import TaskError
-from palestra.tasks.registry import import_function
 from palestra.tasks.swe.repair import Repair, repair_of, tree_of
 from palestra.tasks.task import Task
 
-BACKENDS = {
-    "namespace": "palestra.envs.sandbox.namespace:NamespaceBackend",
-    "docker": "palestra.envs.sandbox.docker:DockerBackend",
-}
 LIMITS = Limits(timeout_s=60.0, pids=512)
 MAX_SNAPSHOTS = 512
 
@@ -91,11 +86,12 @@ def workshop(backend: str = "namespace") -> Workshop:
 @functools.cache
 def _workshop(name: str, pid: int) -> Workshop:
     from palestra.envs.sandbox import images
+    from palestra.envs.sandbox.backends import open_backend
 
-    if name not in BACKENDS:
-        raise EnvSetupError(f"there is no backend {name!r}; the backends are {', '.join(BACKENDS)}")
-    backend: Backend = import_function(BACKENDS[name])()
-    return Workshop(backend, images.build)
+    try:
+        return Workshop(open_backend(name), images.build)
+    except ValueError as error:
+        raise EnvSetupError(str(error)) from error
 
 
 def _repair(task: Task) -> Repair:

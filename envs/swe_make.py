@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -79,20 +80,18 @@ def planted(
             yield path, edit, derived
 
 
-def tiny_records(
-    package: str, workshop: Workshop, wanted: int, python: str = "python3"
-) -> list[dict[str, Any]]:
-    """The entries of the manifest of `swe-tiny` for one package."""
-    suite = tiny.SUITE.model_copy(update={"python": python})
-    clean = Repair(
-        source=Source(builder="palestra.tasks.swe.tiny:clean", args={"package": package}), suite=suite
-    )
-
-    def candidate(path: str, edit: Edit) -> Repair:
-        return tiny.candidate(package, path, edit).model_copy(update={"suite": suite})
-
-    found = planted(tiny.clean(package), candidate, clean, workshop, wanted)
-    return [_record(package, number, *bug) for number, bug in enumerate(found)]
+def tiny_manifest(workshop: Workshop, wanted: int = 13) -> dict[str, Any]:
+    """The manifest of `swe-tiny`, made anew: the tests of each package, and `wanted` bugs in each."""
+    tests: dict[str, list[str]] = {}
+    bugs: list[dict[str, Any]] = []
+    for package in tiny.PACKAGES:
+        source = Source(builder="palestra.tasks.swe.tiny:clean", args={"package": package})
+        clean = Repair(source=source, suite=tiny.SUITE)
+        candidate = functools.partial(tiny.candidate, package)
+        found = planted(tiny.clean(package), candidate, clean, workshop, wanted)
+        tests[package] = sorted(run_whole(clean, workshop.machine, b"").statuses)
+        bugs += [_record(package, number, *bug) for number, bug in enumerate(found)]
+    return {"tests": tests, "bugs": bugs}
 
 
 def _is_sound(derived: Derived, tests: int) -> bool:
@@ -108,6 +107,5 @@ def _record(package: str, number: int, path: str, edit: Edit, derived: Derived) 
         "path": path,
         "edit": dataclasses.asdict(edit),
         "fail_to_pass": derived.repair.fail_to_pass,
-        "pass_to_pass": derived.repair.pass_to_pass,
         "failure": failure(derived),
     }

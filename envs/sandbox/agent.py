@@ -8,7 +8,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
 from palestra.envs.sandbox.errors import SandboxError, SandboxLostError
@@ -52,8 +52,8 @@ def fields(pairs: Iterable[tuple[str, object]]) -> bytes:
 
 def open_file(connect: Connect, request: bytes, path: str) -> int:
     """A descriptor of a file that the server opened inside. Raises the OSError that opening it gave."""
-    with _connected(connect) as connection:
-        _ask(connection, request, [])
+    with connected(connect) as connection:
+        ask(connection, request, [])
         data, fds, _, _ = socket.recv_fds(connection, 1, 1)
         if data == b"F" and fds:
             connection.settimeout(KILL_GRACE_S)
@@ -69,20 +69,24 @@ def run(
     connect: Connect, request: bytes, stdin: bytes, *, timeout_s: float, output_bytes: int, flood_bytes: int
 ) -> Outcome:
     """Run a command to its end, or kill all that is inside after `timeout_s` or `flood_bytes`."""
-    with ExitStack() as stack:
-        connection = stack.enter_context(_connected(connect))
-        pipes = [_Pipe.open(output_bytes) for _ in range(2)]
-        for pipe in pipes:
-            stack.callback(pipe.close)
-        with _stdin(stdin) as source:
-            _ask(connection, request, [source, *(pipe.write_end for pipe in pipes)])
-        for pipe in pipes:
-            pipe.close_write_end()
-        return _Wait(connection, pipes, timeout_s, flood_bytes).outcome()
+    with connected(connect) as connection, two_pipes(output_bytes) as pipes:
+        with stdin_of(stdin) as source:
+            ask(connection, request, [source, *(pipe.write_end for pipe in pipes)])
+        return Wait(connection, pipes, timeout_s, flood_bytes).outcome()
+
+
+def start(connect: Connect, request: bytes, fds: list[int]) -> socket.socket:
+    """Ask for a command and give back its connection, on which the result will come."""
+    try:
+        connection = connect()
+    except OSError as error:
+        raise SandboxLostError(f"the sandbox is gone: {error}") from error
+    ask(connection, request, fds)
+    return connection
 
 
 @dataclass(slots=True)
-class _Pipe:
+class Pipe:
     """Output of a command: what is read beyond `room` is dropped."""
 
     read_end: int
@@ -92,7 +96,7 @@ class _Pipe:
     total: int = 0
 
     @classmethod
-    def open(cls, room: int) -> _Pipe:
+    def open(cls, room: int) -> Pipe:
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(read_end, False)
         return cls(read_end, write_end, room)
@@ -124,12 +128,25 @@ class _Pipe:
                 os.close(end)
 
 
-class _Wait:
-    """One command on its way to its end."""
+@contextmanager
+def two_pipes(room: int) -> Iterator[list[Pipe]]:
+    """For stdout and stderr."""
+    pipes = [Pipe.open(room) for _ in range(2)]
+    try:
+        yield pipes
+    finally:
+        for pipe in pipes:
+            pipe.close()
+
+
+class Wait:
+    """One command on its way to its end, from when its side of the pipes was handed over."""
 
     def __init__(
-        self, connection: socket.socket, pipes: list[_Pipe], timeout_s: float, flood_bytes: int
+        self, connection: socket.socket, pipes: list[Pipe], timeout_s: float, flood_bytes: int
     ) -> None:
+        for pipe in pipes:
+            pipe.close_write_end()
         self._connection = connection
         self._pipes = pipes
         self._deadline = time.monotonic() + timeout_s
@@ -178,7 +195,7 @@ class _Wait:
         self._timed_out = True
         self._kill()
 
-    def _on_output(self, pipe: _Pipe) -> None:
+    def _on_output(self, pipe: Pipe) -> None:
         if pipe.read() == 0:
             self._poll.unregister(pipe.read_end)
         if pipe.total > self._flood_bytes and not self._killed:
@@ -186,7 +203,7 @@ class _Wait:
             self._kill()
 
     def _on_result(self) -> tuple[int, int, int, int, int] | None:
-        result = _result(self._connection.recv(RESULT.size, socket.MSG_WAITALL))
+        result = self._receive()
         if result[0] != FAILED:
             return result
         self._exec_errno = result[1]
@@ -195,6 +212,12 @@ class _Wait:
     def _kill(self) -> None:
         self._killed = True
         self._deadline = time.monotonic() + KILL_GRACE_S
+        self._order_kill()
+
+    def _receive(self) -> tuple[int, int, int, int, int]:
+        return _result(self._connection.recv(RESULT.size, socket.MSG_WAITALL))
+
+    def _order_kill(self) -> None:
         self._connection.shutdown(socket.SHUT_WR)
 
 
@@ -204,7 +227,7 @@ def _result(data: bytes) -> tuple[int, int, int, int, int]:
     return RESULT.unpack(data)
 
 
-def _ask(connection: socket.socket, request: bytes, fds: list[int]) -> None:
+def ask(connection: socket.socket, request: bytes, fds: list[int]) -> None:
     if len(request) > MAX_REQUEST_BYTES:
         raise ValueError(
             f"a command of {len(request)} bytes is too long: write it to a file, or pass it as stdin"
@@ -214,7 +237,7 @@ def _ask(connection: socket.socket, request: bytes, fds: list[int]) -> None:
 
 
 @contextmanager
-def _connected(connect: Connect) -> Iterator[socket.socket]:
+def connected(connect: Connect) -> Iterator[socket.socket]:
     """A connection, and one name for all the ways in which a sandbox is gone."""
     try:
         connection = connect()
@@ -228,7 +251,7 @@ def _connected(connect: Connect) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def _stdin(data: bytes) -> Iterator[int]:
+def stdin_of(data: bytes) -> Iterator[int]:
     """A descriptor that gives `data`."""
     if not data:
         fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

@@ -39,7 +39,7 @@ class Limits:
     """Memory of all processes. The namespace backend keeps written files in memory: they count here too."""
     pids: int = 256
     disk_bytes: int = 1024 * MIB
-    """Bytes of files written. Docker bounds it only on storage drivers that can (`palestra sandbox check`)."""
+    """Bytes of files written. In Docker this bounds each file, not all of them together."""
     output_bytes: int = MIB
     """Bytes kept of stdout and of stderr; the rest is read, dropped and marked."""
     flood_bytes: int = 64 * MIB
@@ -120,6 +120,9 @@ class Sandbox(Protocol):
         `snapshot`, `restore` or `reset`. `user` is "agent" or "root"; neither has capabilities.
         """
 
+    def kill(self) -> None:
+        """End all processes inside, also commands that other threads wait for."""
+
     def read(self, path: str, max_bytes: int = 64 * MIB, *, user: str | None = None) -> bytes:
         """The first `max_bytes` of a regular file."""
 
@@ -172,6 +175,9 @@ class Backend(Protocol):
         `sockets` is the only way out: loopback port inside -> unix socket of the host that its connections reach.
         The socket itself is inside as /run/palestra/PORT.sock.
         """
+
+    def lacks(self) -> list[str]:
+        """What this machine does not give to this user, in sentences; empty where nothing is missing."""
 
     def reap(self) -> int:
         """Remove what backends of dead processes left on this machine; how many sandboxes that were."""

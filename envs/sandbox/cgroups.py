@@ -131,9 +131,26 @@ def reap(hierarchy: Hierarchy) -> int:
     return len(dead)
 
 
-def _mounts() -> tuple[dict[str, Path], Path | None]:
-    """Directories of this process in each version 1 controller and the root of version 2."""
-    own = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
+def group_of(pid: int) -> Group | None:
+    """The group that somebody else put a process into, for its counters; None where it cannot be seen."""
+    try:
+        v1, v2 = _mounts(pid)
+        own = _groups_of(pid)
+    except OSError:
+        return None
+    if "memory" in v1 and "pids" in v1:
+        return Group(1, v1)
+    return Group(2, dict.fromkeys(CONTROLLERS, Path(f"{v2}{own.get('', '')}"))) if v2 else None
+
+
+def _groups_of(pid: int | str) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    return {names: path for _, names, path in (line.split(":", 2) for line in lines)}
+
+
+def _mounts(pid: int | str = "self") -> tuple[dict[str, Path], Path | None]:
+    """Directories of a process in each version 1 controller and the root of version 2."""
+    own = _groups_of(pid)
     v1: dict[str, Path] = {}
     v2 = None
     for line in Path("/proc/self/mounts").read_text().splitlines():

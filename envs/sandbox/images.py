@@ -9,6 +9,7 @@ registry. Without a parent it is built by debootstrap, otherwise as an overlayfs
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -16,10 +17,10 @@ import shutil
 import subprocess
 import tempfile
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from palestra.envs.sandbox.base import Image, Limits
 from palestra.envs.sandbox.cache import cache_dir, locked
@@ -86,6 +87,60 @@ def prepare(
         if not layer.is_dir():
             _run_and_keep(backend, image, script, files or {}, user, limits, layer)
     return prepared
+
+
+def save(name: str, path: Path) -> None:
+    """Pack the image of a recipe into a tar file, merged. Needs root where it has several layers."""
+    with as_tar(build(name)) as stream, path.open("wb") as file:
+        shutil.copyfileobj(stream, file)
+
+
+def load(name: str, path: Path) -> Image:
+    """Unpack a tar file of a root file system (`save`, `docker export`) as an image that belongs to this user.
+
+    That is how an ordinary user gets one. Raises SandboxSetupError where it cannot be unpacked.
+    """
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    layer = cache_dir("images") / f"{name}-{digest[:16]}"
+    with locked(layer):
+        if not layer.is_dir():
+            scratch = layer.with_name(f".{layer.name}.new")
+            shutil.rmtree(scratch, ignore_errors=True)
+            scratch.mkdir(mode=0o755)
+            _run(
+                [
+                    "tar",
+                    "--extract",
+                    "--exclude=./dev/*",
+                    "--exclude=dev/*",
+                    "--file",
+                    str(path),
+                    "-C",
+                    str(scratch),
+                ]
+            )
+            for inside in ("proc", "dev", "run", "tmp", "work"):
+                (scratch / inside).mkdir(exist_ok=True)
+            scratch.rename(layer)
+    return Image(name, (layer,), digest, ENV)
+
+
+@contextlib.contextmanager
+def as_tar(image: Image) -> Iterator[IO[bytes]]:
+    """The merged root file system as a tar stream. Several layers need root, to mount them over one another."""
+    tar = "tar --numeric-owner --one-file-system --create --directory"
+    command = ["sh", "-c", f'{tar} "$1" .', "sh", str(image.layers[0])]
+    if len(image.layers) > 1:
+        script = f'mount -t overlay overlay -o ro,lowerdir="$1" /mnt && {tar} /mnt .'
+        command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh"]
+        command.append(":".join(map(str, reversed(image.layers))))
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout:
+        yield process.stdout
+    if process.wait():
+        raise SandboxSetupError(f"cannot pack the image {image.name!r}: {command[0]} failed")
 
 
 def remove(name: str) -> int:

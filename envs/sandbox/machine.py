@@ -16,7 +16,7 @@ from palestra.envs.sandbox.base import MIB, Breach, Finished, Image, Limits
 from palestra.envs.sandbox.digest import TreeDigest
 
 USERS = {"root": (0, 0, "/root"), "agent": (1000, 1000, "/home/agent")}
-_CPU_SIGNAL = 24
+_CPU_SIGNAL, _FILE_SIZE_SIGNAL = 24, 25
 
 
 class Machine:
@@ -28,6 +28,8 @@ class Machine:
         self._limits = limits
         self._digests = TreeDigest()
         self._one_user = False
+        self._own_limits: list[tuple[str, object]] = []
+        """Of each process, where no control group bounds all of them together."""
 
     @property
     def id(self) -> str:
@@ -67,14 +69,7 @@ class Machine:
         user: str | None = None,
     ) -> Finished:
         argv = ["bash", "-c", command] if isinstance(command, str) else list(command)
-        request = agent.fields(
-            [
-                *self._who("exec", user, cwd),
-                ("cpu_s", self._limits.cpu_s),
-                *(("arg", arg) for arg in argv),
-                *(("env", f"{name}={value}") for name, value in self._env(env, user).items()),
-            ]
-        )
+        request = self.request(argv, cwd=cwd, env=env, user=user)
         began = time.perf_counter()
         outcome = agent.run(
             self._connect,
@@ -84,7 +79,16 @@ class Machine:
             output_bytes=self._limits.output_bytes,
             flood_bytes=self._limits.flood_bytes,
         )
-        return self._finished(outcome, argv, time.perf_counter() - began)
+        return self.finished(outcome, argv, time.perf_counter() - began)
+
+    def kill(self) -> None:
+        request = [
+            *self._who("exec", None, "/"),
+            ("arg", "sleep"),
+            ("arg", "60"),
+            ("env", "PATH=/usr/bin:/bin"),
+        ]
+        agent.run(self._connect, agent.fields(request), b"", timeout_s=0, output_bytes=0, flood_bytes=MIB)
 
     def read(self, path: str, max_bytes: int = 64 * MIB, *, user: str | None = None) -> bytes:
         fd = self._open(path, os.O_RDONLY, user=user)
@@ -102,7 +106,7 @@ class Machine:
             os.fchmod(fd, mode)
 
     def digest(self, path: str, ignore: Sequence[str] = ()) -> str:
-        fd = self._open(path, os.O_RDONLY | os.O_DIRECTORY, user="root")
+        fd = self._open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             return self._digests.of(fd, ignore)
         finally:
@@ -118,6 +122,49 @@ class Machine:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._id} of {self._image.name}>"
+
+    # For what runs commands in other ways (snippets.py).
+
+    def request(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+    ) -> bytes:
+        """What the server is asked, to run a command."""
+        return agent.fields(
+            [
+                *self._who("exec", user, cwd),
+                ("cpu_s", self._limits.cpu_s),
+                *self._own_limits,
+                *(("arg", arg) for arg in argv),
+                *(("env", f"{name}={value}") for name, value in self._env(env, user).items()),
+            ]
+        )
+
+    def start(self, request: bytes, fds: list[int]) -> socket.socket:
+        """Run a command on these descriptors and do not wait. To close the connection kills all that is inside."""
+        return agent.start(self._connect, request, fds)
+
+    def finished(self, outcome: agent.Outcome, argv: Sequence[str], duration_s: float) -> Finished:
+        """Apply the rules: which status and which breach an outcome is."""
+        code, stderr = outcome.exit_code, outcome.stderr
+        if outcome.exec_errno or outcome.unforked:
+            number = outcome.exec_errno or errno.EAGAIN
+            code = 127 if number == errno.ENOENT else 126
+            stderr += f"sandbox: cannot run {argv[0] if argv else ''}: {os.strerror(number)}\n".encode()
+        return Finished(
+            exit_code=code,
+            stdout=outcome.stdout,
+            stderr=stderr,
+            timed_out=outcome.timed_out,
+            truncated=outcome.truncated,
+            breach=self._which_breach(outcome),
+            duration_s=duration_s,
+            cpu_s=outcome.cpu_s,
+        )
 
     def _open(
         self, path: str, flags: int, *, mode: int = 0o644, parents: bool = False, user: str | None = None
@@ -141,23 +188,6 @@ class Machine:
     def _env(self, env: Mapping[str, str] | None, user: str | None) -> dict[str, str]:
         return {**self._image.env, "HOME": self._user(user)[2], **(env or {})}
 
-    def _finished(self, outcome: agent.Outcome, argv: Sequence[str], duration_s: float) -> Finished:
-        code, stderr = outcome.exit_code, outcome.stderr
-        if outcome.exec_errno or outcome.unforked:
-            number = outcome.exec_errno or errno.EAGAIN
-            code = 127 if number == errno.ENOENT else 126
-            stderr += f"sandbox: cannot run {argv[0] if argv else ''}: {os.strerror(number)}\n".encode()
-        return Finished(
-            exit_code=code,
-            stdout=outcome.stdout,
-            stderr=stderr,
-            timed_out=outcome.timed_out,
-            truncated=outcome.truncated,
-            breach=self._which_breach(outcome),
-            duration_s=duration_s,
-            cpu_s=outcome.cpu_s,
-        )
-
     def _which_breach(self, outcome: agent.Outcome) -> Breach | None:
         if outcome.timed_out:
             return "time"
@@ -165,6 +195,8 @@ class Machine:
             return "output"
         if outcome.exit_code in (-_CPU_SIGNAL, 128 + _CPU_SIGNAL):
             return "cpu"
+        if outcome.exit_code in (-_FILE_SIZE_SIGNAL, 128 + _FILE_SIZE_SIGNAL):
+            return "disk"
         if outcome.exit_code == 0:
             return None
         return "pids" if outcome.unforked else self._breach(outcome)

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 import resource
+import select
 import socket
 import threading
 import uuid
@@ -29,6 +31,8 @@ from palestra.envs.sandbox.base import Breach, Image, Limits, Snapshot
 from palestra.envs.sandbox.errors import SandboxError, SandboxLostError, SandboxSetupError
 from palestra.envs.sandbox.machine import Machine
 from palestra.envs.sandbox.supervisor import Supervisor
+
+log = logging.getLogger(__name__)
 
 MAX_LAYERS = 128
 _BYTES_PER_INODE = 4096
@@ -52,6 +56,8 @@ class NamespaceBackend:
         self._lock = threading.Lock()
         self._closed = False
         _allow_many_files()
+        for lack in self.lacks():
+            log.warning("namespace sandboxes: %s", lack)
 
     def create(
         self,
@@ -94,6 +100,18 @@ class NamespaceBackend:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def lacks(self) -> list[str]:
+        """What this machine does not give to this user; empty where nothing is missing."""
+        lacks = []
+        if not self.bounded:
+            lacks.append(
+                "no control groups may be made: memory is bounded per process and not in all; run as root, or "
+                "with a delegated cgroup"
+            )
+        if self.rootless:
+            lacks.append("not root: there is one user inside, and images must belong to this user")
+        return lacks
 
     # For the sandboxes.
 
@@ -183,6 +201,8 @@ class NamespaceSandbox(Machine):
         self._backend = backend
         self._sockets = sockets
         self._one_user = backend.rootless
+        if not backend.bounded:
+            self._own_limits = [("pids", limits.pids), ("data", limits.memory_bytes)]
         self._source = layers
         self._rooms = itertools.count()
         self._lock = threading.RLock()
@@ -245,13 +265,9 @@ class NamespaceSandbox(Machine):
         room = self._room
         if room is None:
             return False
-        try:
-            room.socket.send(b"", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return True
+        poll = select.poll()
+        poll.register(room.socket, 0)
+        return not poll.poll(0)
 
     def _replace(self, layers: tuple[_Layer, ...]) -> None:
         with self._lock:

@@ -72,7 +72,7 @@ class Repair(BaseModel):
 
     source: Source | None = None
     """None: the image holds the tree at `workdir`."""
-    image: str = "swe"
+    image: str = "python"
     """Name of a sandbox image."""
     workdir: str = WORKDIR
     setup: str = ""

@@ -1,14 +1,14 @@
 """`swe-tiny`: planted bugs in seven small packages of our own, split by package.
 
-`swe_tiny.json` says which edits were planted and which tests catch them; `palestra tasks make tiny` writes it by
-planting every kind of bug and running the tests of the package.
+`swe_tiny.json` holds the tests of each package, and the edits that were planted with the tests that catch them. It is
+written by `palestra.envs.swe_make.tiny_manifest`, which plants bugs of every kind and runs the tests.
 """
 
 from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,8 @@ def build(package: str, path: str, edit: Mapping[str, Any]) -> Tree:
 @functools.cache
 def load() -> TaskSet:
     """One task per planted bug."""
-    return TaskSet("swe-tiny", [_task(record) for record in read_json(MANIFEST)])
+    manifest = read_json(MANIFEST)
+    return TaskSet("swe-tiny", [_task(bug, manifest["tests"][bug["package"]]) for bug in manifest["bugs"]])
 
 
 def candidate(package: str, path: str, edit: Edit) -> Repair:
@@ -73,9 +74,9 @@ def text_diff(path: str, before: str, after: str) -> str:
     return f"diff --git a/{path} b/{path}\n" + "".join(lines)
 
 
-def _task(record: Mapping[str, Any]) -> Task:
-    package, edit = record["package"], Edit(**record["edit"])
-    ids = {"fail_to_pass": record["fail_to_pass"], "pass_to_pass": record["pass_to_pass"]}
+def _task(record: Mapping[str, Any], tests: Sequence[str]) -> Task:
+    package, edit, caught = record["package"], Edit(**record["edit"]), record["fail_to_pass"]
+    ids = {"fail_to_pass": caught, "pass_to_pass": [t for t in tests if t not in caught]}
     repair = Repair.model_validate(candidate(package, record["path"], edit).model_dump() | ids)
     return make_task(
         f"swe-tiny/{package}/{record['name']}", PACKAGES[package], _instruction(record), repair, _BUDGET

@@ -21,7 +21,7 @@ KEPT = ("tests/test_core.py::test_union", "tests/test_text.py::test_a_range_of_o
 
 def machines() -> Workshop:
     """The workshop of this process, where there is an image with pytest."""
-    need(images.built("swe"), "the sandbox image swe: palestra sandbox build swe (as root)")
+    need(images.built("python"), "the sandbox image python: run tests/services/sandbox.sh as root")
     return workshop("namespace")
 
 

@@ -1,7 +1,7 @@
 /* The server inside: one child per request, and the end of all of them on a word from the owner.
  *
  * A request is a connection. Its child reads fields from it; descriptors 0.. come along:
- *   op=exec  uid= gid= cwd= cpu_s= pids= arg=... env=...   + stdin, stdout, stderr
+ *   op=exec  uid= gid= cwd= cpu_s= [pids= data= fsize=] arg=... env=...   + stdin, stdout, stderr
  *   op=open  uid= gid= cwd= path= flags= mode= parents=    answers with the open descriptor
  * While a command runs, the owner's shutdown of its side of the connection kills everything inside.
  */
@@ -92,10 +92,11 @@ static void run_command(int connection, struct message *m) {
     limit(RLIMIT_NOFILE, 8192);
     limit(RLIMIT_MEMLOCK, 64 << 20);
     if (find(m, "pids")) limit(RLIMIT_NPROC, number(m, "pids", 256));
+    if (find(m, "fsize")) limit(RLIMIT_FSIZE, number(m, "fsize", 0));
+    if (find(m, "data")) limit(RLIMIT_DATA, number(m, "data", 0));
     umask(022);
     become_user(m);
     enter(connection, m);
-    close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
     install_seccomp_filter();
     environ = envp;
     if (args) execvp(argv[0], argv);

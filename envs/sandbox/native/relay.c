@@ -41,7 +41,7 @@ static void carry(int client, const char *path) {
 pid_t start_relay(int port, const char *socket_path) {
     pid_t pid = fork();
     if (pid) return pid;
-    close_range(3, ~0u, 0);
+    close_from(3);
     give_up_privileges(getuid() == 0 ? 0 : (uid_t)-1, 0);
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     setsid();

@@ -102,7 +102,7 @@ static void keep_descriptors(int control, int proc) {
     for (int i = 0; i < 3; i++) must(dup2(null, i), "dup2");
     for (int i = 0; i < 3; i++) must(dup3(kept[i], 3 + i, O_CLOEXEC), "dup3");
     report_fd = 5;
-    close_range(6, ~0u, 0);
+    close_from(6);
 }
 
 int live_in(struct room *room) {

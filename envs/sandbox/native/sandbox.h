@@ -54,6 +54,7 @@ char *value_of(char *field, const char *key);                     /* NULL where 
 char *find(struct message *m, const char *key);
 int receive_datagram(int fd, struct message *m, char *buffer, size_t room); /* 1 got one, 0 closed */
 int receive_request(int fd, struct message *m);                   /* length-prefixed; same result */
+void close_from(int first);
 int send_with_fd(int fd, const void *data, size_t size, int passed);
 
 /* jail.c: both end the process with a FAILED result rather than go on with less protection. */

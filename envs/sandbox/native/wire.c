@@ -15,6 +15,11 @@ char *find(struct message *m, const char *key) {
     return NULL;
 }
 
+void close_from(int first) {
+    if (close_range(first, ~0u, 0) == 0) return;
+    for (int fd = first; fd < 4096; fd++) close(fd); /* a seccomp profile that does not know the call */
+}
+
 static ssize_t receive(int fd, void *data, size_t room, struct message *m) {
     char control[CMSG_SPACE(sizeof(int) * MAX_FDS)];
     struct iovec io = {data, room};

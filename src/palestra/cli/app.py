@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from palestra import __version__
-from palestra.cli import demo, engine, evaluate, proxy, rollout, show, tasks, train
+from palestra.cli import demo, engine, evaluate, proxy, rollout, sandbox, show, tasks, train
 
 TRAIN_EXTRA = ("torch", "transformers", "safetensors")
 """Modules of the extra [train]."""
@@ -33,6 +33,7 @@ app.command("train")(train.train)
 app.command("show")(show.show)
 app.command("proxy")(proxy.proxy)
 app.add_typer(engine.app, name="engine")
+app.add_typer(sandbox.app, name="sandbox")
 
 
 def _version(asked: bool) -> None:
