@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import hashlib
 import json
@@ -89,9 +90,11 @@ def _workshop(name: str, pid: int) -> Workshop:
     from palestra.envs.sandbox.backends import open_backend
 
     try:
-        return Workshop(open_backend(name), images.build)
+        made = Workshop(open_backend(name), images.build)
     except ValueError as error:
         raise EnvSetupError(str(error)) from error
+    atexit.register(made.close)
+    return made
 
 
 def _repair(task: Task) -> Repair:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import posixpath
 import shlex
 import weakref
@@ -114,8 +115,8 @@ class SweEnv(TaskEnv):
         return self._cut("\n".join(hits[:MAX_HITS])) + more
 
     @tool
-    def submit(self) -> str:
-        """Hand in the work tree as it is."""
+    def submit(self, summary: str) -> str:
+        """Hand in the work tree as it is, with a word on what was changed."""
         self.finish()
         return "submitted"
 
@@ -136,16 +137,16 @@ class SweEnv(TaskEnv):
             return ()
         packed = base64.b64encode(self._repair.patch.encode("utf-8", "surrogateescape")).decode()
         apply = f"base64 -d <<< {packed} | git apply --whitespace=nowarn"
-        return _call("shell", command=apply), _call("submit")
+        return _call("shell", command=apply), _call("submit", summary="done")
 
     def cheats(self) -> Mapping[str, Sequence[str]]:
         """Ways to a score without a repair: tests and their configuration changed, the run cut short or lied to."""
         scripts = cheats_on(self._repair)
-        return {name: (_call("shell", command=script), _call("submit")) for name, script in scripts.items()}
+        return {name: (_call("shell", command=script), _call("submit", summary="done")) for name, script in scripts.items()}
 
     def _begin(self, task: Task) -> str:
         self.close()
-        self._machine = self._workshop.fresh(task)
+        self._own(self._workshop.fresh(task))
         self._directory = repair_of(task).workdir
         self._digest = None
         return task.instruction
@@ -173,13 +174,12 @@ class SweEnv(TaskEnv):
 
     def _freeze(self) -> _Kept:
         kept = _Kept(self._running_machine().snapshot(), self._directory)
-        weakref.finalize(kept, kept.snapshot.close)
+        weakref.finalize(kept, _close, kept.snapshot, os.getpid())
         return kept
 
     def _thaw(self, world: _Kept) -> None:
-        if self._machine is None:
-            self._machine = self._workshop.fresh(self.task)
-        self._machine.restore(world.snapshot)
+        machine = self._machine or self._own(self._workshop.fresh(self.task))
+        machine.restore(world.snapshot)
         self._directory, self._digest = world.directory, None
 
     @property
@@ -193,11 +193,18 @@ class SweEnv(TaskEnv):
     def _running_machine(self) -> Sandbox:
         """The machine of the episode; after unpickling, a new one with the files of the old."""
         if self._machine is None:
-            self._machine = self._workshop.fresh(self.task)
+            machine = self._own(self._workshop.fresh(self.task))
             if self._archive is not None:
-                _unpack(self._machine, self._archive, self._repair.workdir)
+                _unpack(machine, self._archive, self._repair.workdir)
                 self._archive = None
+            return machine
         return self._machine
+
+    def _own(self, machine: Sandbox) -> Sandbox:
+        """Make a machine that of the episode; it ends with the environment, if nobody closes it."""
+        self._machine = machine
+        weakref.finalize(self, _close, machine, os.getpid())
+        return machine
 
     def _changed(self) -> Sandbox:
         """The machine, for a call that may change its files."""
@@ -259,6 +266,12 @@ class SweEnv(TaskEnv):
         if self._machine is not None:
             archive = _packed(self._machine, self._repair.workdir)
         return self.__dict__ | {"_machine": None, "_archive": archive, "_grader": self._grader}
+
+
+def _close(what: Sandbox | Snapshot, pid: int) -> None:
+    """Close it in the process that made it: a forked child has it too, and must leave it alone."""
+    if os.getpid() == pid:
+        what.close()
 
 
 def _packed(machine: Sandbox, workdir: str) -> bytes:
