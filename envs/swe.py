@@ -142,7 +142,10 @@ class SweEnv(TaskEnv):
     def cheats(self) -> Mapping[str, Sequence[str]]:
         """Ways to a score without a repair: tests and their configuration changed, the run cut short or lied to."""
         scripts = cheats_on(self._repair)
-        return {name: (_call("shell", command=script), _call("submit", summary="done")) for name, script in scripts.items()}
+        return {
+            name: (_call("shell", command=script), _call("submit", summary="done"))
+            for name, script in scripts.items()
+        }
 
     def _begin(self, task: Task) -> str:
         self.close()

@@ -11,9 +11,18 @@ from typing import Any
 from palestra.envs.machines import Workshop
 from palestra.rewards.swe.derive import Derived, RejectedError, compare, derive, run_whole
 from palestra.tasks.swe import tiny
-from palestra.tasks.swe.make import Candidate, mutants, source_files
+from palestra.tasks.swe.make import (
+    Candidate,
+    from_releases,
+    guess_suite,
+    mutants,
+    planted_repair,
+    source_files,
+)
 from palestra.tasks.swe.mutate import Edit
-from palestra.tasks.swe.repair import Repair, Source, make_task
+from palestra.tasks.swe.releases import grouped, instruction
+from palestra.tasks.swe.repair import Repair, Source, Suite, make_task, tree_of
+from palestra.tasks.swe.sources import sha256_of
 from palestra.tasks.swe.tree import Tree
 from palestra.tasks.task import Split, Task
 
@@ -28,21 +37,8 @@ def task_of(
 ) -> Task:
     """A validated task. Raises RejectedError, and what the workshop raises."""
     derived = derive(candidate.repair, workshop.machine, repeats)
-    return make_task(task_id, split, instruction(candidate, derived), derived.repair)
-
-
-def instruction(candidate: Candidate, derived: Derived) -> str:
-    """What the agent is told: what the author said of the change, and how the first failing tests fail."""
-    repair = derived.repair
-    names = "\n".join(f"  {t}" for t in repair.fail_to_pass[:10])
-    rest = len(repair.fail_to_pass) - 10
-    names += f"\n  and {rest} more" if rest > 0 else ""
-    said = f"The change is described so:\n\n{candidate.statement}\n\n" if candidate.statement else ""
-    return (
-        f"The current directory holds the source of {repair.repo}. Make the change that is missing.\n\n{said}"
-        f"These tests, which you may not have, fail now and must pass:\n\n{names}\n\n"
-        f"{failure(derived)}\n\nTests that pass now must go on passing. Submit when you are done."
-    )
+    told = instruction(candidate, derived.repair, failure(derived))
+    return make_task(task_id, split, told, derived.repair)
 
 
 def failure(derived: Derived) -> str:
@@ -80,6 +76,23 @@ def planted(
             yield path, edit, derived
 
 
+def bug_tasks(
+    source: Source, name: str, workshop: Workshop, wanted: int, suite: Suite | None = None
+) -> Iterator[Task]:
+    """Tasks of planted bugs in a clean tree. Raises RejectedError where the tests of that tree do not run."""
+    clean = Repair(source=source)
+    tree = tree_of(clean)
+    assert tree is not None
+    clean = clean.model_copy(update={"suite": suite or guess_suite(tree)})
+
+    def candidate(path: str, edit: Edit) -> Repair:
+        return planted_repair(source, tree, clean.suite, path, edit).model_copy(update={"repo": name})
+
+    for path, edit, derived in planted(tree, candidate, clean, workshop, wanted):
+        told = instruction(Candidate(derived.repair, ""), derived.repair, failure(derived))
+        yield make_task(f"{name}/{edit.operator}-{path}-{edit.start}", "train", told, derived.repair)
+
+
 def tiny_manifest(workshop: Workshop, wanted: int = 13) -> dict[str, Any]:
     """The manifest of `swe-tiny`, made anew: the tests of each package, and `wanted` bugs in each."""
     tests: dict[str, list[str]] = {}
@@ -92,6 +105,24 @@ def tiny_manifest(workshop: Workshop, wanted: int = 13) -> dict[str, Any]:
         tests[package] = sorted(run_whole(clean, workshop.machine, b"").statuses)
         bugs += [_record(package, number, *bug) for number, bug in enumerate(found)]
     return {"tests": tests, "bugs": bugs}
+
+
+def release_record(name: str, old: str, new: str, workshop: Workshop, repeats: int = 3) -> dict[str, Any]:
+    """An entry of the manifest of `swe-releases`. Raises RejectedError, TaskError."""
+    candidate = from_releases(name, old, new)
+    derived = derive(candidate.repair, workshop.machine, repeats)
+    if not derived.repair.pass_to_pass:
+        raise RejectedError("no test passes before and after, so nothing says what must stay as it is")
+    return {
+        "name": name,
+        "old": old,
+        "new": new,
+        "sha256": {version: sha256_of(name, version) for version in (old, new)},
+        "suite": derived.repair.suite.model_dump(mode="json", exclude_defaults=True),
+        "failure": failure(derived),
+        "fail_to_pass": derived.repair.fail_to_pass,
+        "pass_to_pass": grouped(derived.repair.pass_to_pass),
+    }
 
 
 def _is_sound(derived: Derived, tests: int) -> bool:

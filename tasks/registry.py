@@ -160,3 +160,6 @@ register_tasks(
     "bugsinpy", "palestra.tasks.swe.benchmarks:load_bugsinpy", "BugsInPy; parameters: path, repo_root"
 )
 register_tasks("harbor", "palestra.tasks.swe.benchmarks:load_harbor", "Harbor task folders; parameter: path")
+register_tasks(
+    "swe-releases", "palestra.tasks.swe.releases:load", "changes between releases of PyPI packages"
+)

@@ -6,14 +6,16 @@ running them (`palestra.rewards.swe.derive`).
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from palestra.tasks.errors import TaskError
 from palestra.tasks.swe.mutate import Edit, edits
-from palestra.tasks.swe.repair import Repair, Source, Suite, is_protected
+from palestra.tasks.swe.repair import Repair, Source, Suite, is_protected, tree_of
 from palestra.tasks.swe.sources import git_tree, release_tree
 from palestra.tasks.swe.tree import File, Tree, diff, git
 
@@ -84,6 +86,24 @@ def mutants(tree: Tree, paths: Iterable[str], limit: int, seed: int = 0) -> Iter
 def mutated(tree: Tree, path: str, edit: Edit) -> Tree:
     """The tree with one bug planted. Raises ValueError where the file is not what the edit was made for."""
     return tree.replaced({path: File(edit.apply(tree.text(path)).encode(), tree[path].mode)})
+
+
+def planted_tree(source: Mapping[str, Any], path: str, edit: Mapping[str, Any]) -> Tree:
+    """The tree of another source with one bug planted, for `Repair.source`."""
+    clean = tree_of(Repair(source=Source.model_validate(source)))
+    assert clean is not None
+    return mutated(clean, path, Edit(**edit))
+
+
+def planted_repair(source: Source, tree: Tree, suite: Suite, path: str, edit: Edit) -> Repair:
+    """The candidate of one planted bug in a clean tree that `source` builds."""
+    args = {"source": source.model_dump(), "path": path, "edit": dataclasses.asdict(edit)}
+    return Repair(
+        source=Source(builder="palestra.tasks.swe.make:planted_tree", args=args),
+        suite=suite,
+        patch=diff(mutated(tree, path, edit), tree),
+        kind=edit.operator,
+    )
 
 
 def source_files(tree: Tree, suite: Suite) -> list[str]:

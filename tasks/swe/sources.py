@@ -36,10 +36,14 @@ def release_tree(name: str, version: str, sha256: str = "") -> Tree:
     """What a source distribution holds. Raises TaskError where it cannot be had, or is not the one of `sha256`."""
     file = download(name, version)
     data = file.read_bytes()
-    found = hashlib.sha256(data).hexdigest()
-    if sha256 and found != sha256:
+    if sha256 and (found := hashlib.sha256(data).hexdigest()) != sha256:
         raise TaskError(f"{file.name} has SHA-256 {found}, the task was made from {sha256}")
     return _from_zip(data) if file.suffix == ".zip" else from_tar(data, strip=1)
+
+
+def sha256_of(name: str, version: str) -> str:
+    """SHA-256 of the source distribution, 64 hexadecimal digits. Raises TaskError."""
+    return hashlib.sha256(download(name, version).read_bytes()).hexdigest()
 
 
 def download(name: str, version: str) -> Path:

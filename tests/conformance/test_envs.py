@@ -13,6 +13,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import palestra.envs
+import swe
 from palestra.envs.env import TaskEnv
 from palestra.envs.errors import EnvStateError
 
@@ -20,8 +21,13 @@ IDS = sorted(palestra.envs.ENVS)
 INFO_KEYS = {"anchor", "state_digest", "valid_action", "timings"}
 
 
+NEEDS = {"palestra/Swe-v0": swe.machines}
+"""What an environment cannot do without, by its id; called before its tests."""
+
+
 @pytest.fixture(params=IDS)
 def env_id(request: pytest.FixtureRequest) -> str:
+    NEEDS.get(request.param, lambda: None)()
     return str(request.param)
 
 

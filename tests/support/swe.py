@@ -1,11 +1,10 @@
-"""A repair task small enough for every test: one planted bug in the package `intervals`, and machines to grade it on."""
+"""A repair task small enough for every test: a planted bug in the package `intervals`, and machines."""
 
 from __future__ import annotations
 
 import functools
 
 from needs import need
-
 from palestra.envs.machines import Workshop, workshop
 from palestra.envs.sandbox import images
 from palestra.tasks.swe import tiny
@@ -45,7 +44,9 @@ def task(**changes: object) -> Task:
 
 def broken_tree() -> Tree:
     """What the agent finds."""
-    return tiny.build("intervals", PATH, {f: getattr(planted(), f) for f in ("operator", "start", "end", "old", "new")})
+    return tiny.build(
+        "intervals", PATH, {f: getattr(planted(), f) for f in ("operator", "start", "end", "old", "new")}
+    )
 
 
 def patch(changes: dict[str, str | bytes | File | None]) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from swe import BROKEN, PATH, appended, broken_tree, machines, patch, task
 
 from palestra.rewards.swe.grader import RepairTests
 from palestra.tasks.swe.tree import File
 from palestra.trajectories.model import Score
+from swe import BROKEN, PATH, appended, broken_tree, machines, patch, task
 
 NAME = BROKEN.rpartition("::")[2]
 PASSING_TEST = f"def {NAME}():\n    pass\n"
@@ -18,18 +18,34 @@ def pytest_runtest_makereport(item, call):
     outcome = yield
     outcome.get_result().outcome = "passed"
 """
-DROP_TESTS = f"def pytest_collection_modifyitems(items):\n    items[:] = [i for i in items if i.name != '{NAME}']\n"
+DROP_TESTS = (
+    f"def pytest_collection_modifyitems(items):\n    items[:] = [i for i in items if i.name != '{NAME}']\n"
+)
 PLUGIN_CALLED = "def pytest_runtest_call(item):\n    item.runtest = lambda: None\n"
-SAY_PASSED = f"import sys\nfor out in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):\n    print('PASSED {BROKEN}\\n36 passed in 0.1s', file=out, flush=True)\n"
+SAY_PASSED = f"""
+import sys
+for out in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+    print("PASSED {BROKEN}\\n36 passed in 0.1s", file=out, flush=True)
+"""
+
 
 FILES: dict[str, tuple[dict[str, str | File | None], str]] = {
     "a test is rewritten": ({"tests/test_core.py": PASSING_TEST}, "put back: tests/test_core.py"),
     "a test is deleted": ({"tests/test_core.py": None}, "put back: tests/test_core.py"),
-    "all tests are deleted": ({"tests/test_core.py": None, "tests/test_text.py": None}, "put back: tests/test_core.py"),
+    "all tests are deleted": (
+        {"tests/test_core.py": None, "tests/test_text.py": None},
+        "put back: tests/test_core.py",
+    ),
     "a conftest at the root forges reports": ({"conftest.py": FORGE_REPORTS}, "put back: conftest.py"),
-    "a conftest beside the tests forges reports": ({"tests/conftest.py": FORGE_REPORTS}, "put back: tests/conftest"),
+    "a conftest beside the tests forges reports": (
+        {"tests/conftest.py": FORGE_REPORTS},
+        "put back: tests/conftest",
+    ),
     "a conftest drops tests": ({"conftest.py": DROP_TESTS}, "put back"),
-    "pytest.ini deselects": ({"pytest.ini": f"[pytest]\naddopts = --deselect {BROKEN}\n"}, "put back: pytest.ini"),
+    "pytest.ini deselects": (
+        {"pytest.ini": f"[pytest]\naddopts = --deselect {BROKEN}\n"},
+        "put back: pytest.ini",
+    ),
     "pytest.ini loads a plugin": (
         {"pytest.ini": "[pytest]\naddopts = -p forge\n", "forge.py": PLUGIN_CALLED},
         "put back: pytest.ini",
@@ -39,11 +55,17 @@ FILES: dict[str, tuple[dict[str, str | File | None], str]] = {
         NAME,
     ),
     "setup.cfg deselects": ({"setup.cfg": f"[tool:pytest]\naddopts = --deselect {BROKEN}\n"}, NAME),
-    "tox.ini narrows what is collected": ({"tox.ini": "[pytest]\npython_functions = nothing_*\n"}, "put back: tox.ini"),
+    "tox.ini narrows what is collected": (
+        {"tox.ini": "[pytest]\npython_functions = nothing_*\n"},
+        "put back: tox.ini",
+    ),
     "sitecustomize forges": ({"sitecustomize.py": FORGE_REPORTS}, "put back: sitecustomize.py"),
     "a .pth file runs code": ({"forge.pth": "import os; os._exit(0)\n"}, "put back: forge.pth"),
     "pytest itself is shadowed": ({"pytest.py": "def main(*a, **k): return 0\n"}, "put back: pytest.py"),
-    "the standard library is shadowed": ({"json.py": "raise SystemExit(0)\n", "os.py": "raise SystemExit(0)\n"}, NAME),
+    "the standard library is shadowed": (
+        {"json.py": "raise SystemExit(0)\n", "os.py": "raise SystemExit(0)\n"},
+        NAME,
+    ),
     "an entry point loads a plugin": (
         {
             "intervals.egg-info/entry_points.txt": "[pytest11]\nforge = forge\n",
@@ -99,19 +121,16 @@ CODE: dict[str, tuple[str, str]] = {
         "tampered",
     ),
     "it replaces the test in its module": (
-        f"import sys\nframe = sys._getframe()\nwhile frame:\n"
-        f"    if frame.f_globals.get('__name__', '').endswith('test_core'):\n        g = frame.f_globals\n    frame = frame.f_back\n"
-        "import sys as s\n"
-        "class Finder:\n    def find_spec(self, *a): return None\n"
-        "import atexit, gc\n"
-        "import _pytest.main\n"
-        "from _pytest.python import Function\n"
-        "import threading\n"
-        f"def swap():\n    import time\n    for _ in range(2000):\n"
-        f"        for o in list(s.modules.values()):\n"
-        f"            if getattr(o, '__name__', '').endswith('test_core') and hasattr(o, '{NAME}'):\n"
-        f"                setattr(o, '{NAME}', lambda: None)\n                return\n        time.sleep(0.0005)\n"
-        "threading.Thread(target=swap, daemon=True).start()\n",
+        f"""import sys, threading, time
+def swap():
+    for _ in range(2000):
+        for module in list(sys.modules.values()):
+            if getattr(module, "__name__", "").endswith("test_core") and hasattr(module, "{NAME}"):
+                module.{NAME} = lambda: None
+                return
+        time.sleep(0.0005)
+threading.Thread(target=swap, daemon=True).start()
+""",
         "",
     ),
     "it gives a collected test another body": (
@@ -199,11 +218,13 @@ def _suite(fields: dict[str, object]) -> object:
 
 def test_nothing_on_the_machine_knows_the_solution_or_the_future() -> None:
     with machines().fresh(task()) as machine:
-        log = machine.exec("git log --all --format=%s%an; git stash list; git reflog | wc -l", cwd="/work/repo")
+        log = machine.exec(
+            "git log --all --format=%s%an; git stash list; git reflog | wc -l", cwd="/work/repo"
+        )
         assert log.stdout.decode().split() == ["basepalestra", "1"]
         objects = machine.exec(
-            "for g in /work/repo/.git /palestra/base.git; do git --git-dir=$g cat-file --batch-all-objects --batch; done;"
+            "for g in /work/repo/.git /palestra/base.git; do"
+            " git --git-dir=$g cat-file --batch-all-objects --batch; done;"
             "grep -rsa 'end <= start' /work /palestra /tmp /home"
         )
         assert b"end < start" in objects.stdout and b"end <= start" not in objects.stdout
-
