@@ -155,6 +155,7 @@ class TaskEnv(gymnasium.Env[str, str]):
         started = time.perf_counter()
         observation, valid = self._respond(action)
         episode.steps += 1
+        episode.score = None
         truncated = not episode.submitted and episode.steps >= episode.task.budget.turns
         episode.over = episode.submitted or truncated
         reward = self._reward() if episode.over else 0.0

@@ -156,9 +156,16 @@ class SweEnv(TaskEnv):
 
     def _anchor(self) -> str:
         if self._digest is None:
-            tree = self._running_machine().digest(self._repair.workdir, NOISE)
-            self._digest = f"{tree[:32]}:{posixpath.relpath(self._directory, self._repair.workdir)}"
+            self._digest = (
+                f"{self._tree_digest()[:32]}:{posixpath.relpath(self._directory, self._repair.workdir)}"
+            )
         return self._digest
+
+    def _tree_digest(self) -> str:
+        try:
+            return self._running_machine().digest(self._repair.workdir, NOISE)
+        except OSError as error:
+            return f"no work tree, {type(error).__name__}"
 
     def _score(self) -> Score:
         grader = self._grader or RepairTests(self._workshop.fresh)
