@@ -118,5 +118,5 @@ def test_noise_is_left_out(tmp_path: Path) -> None:
 
 
 def test_equal_trees_have_equal_digests() -> None:
-    assert TREE.digest == Tree(dict(reversed(TREE.items()))).digest
+    assert TREE.digest == Tree(dict(reversed(list(TREE.items())))).digest
     assert TREE.digest != TREE.replaced({"a.py": File(b"x = 1\n", "100755")}).digest
