@@ -51,12 +51,9 @@ class Verdict:
 
 def judge(statuses: Mapping[str, str], fail_to_pass: Iterable[str], pass_to_pass: Iterable[str]) -> Verdict:
     """The verdict on {test id: status} (see `run_tests.py` for the statuses)."""
-    fixed, not_fixed, kept, not_kept = [], [], [], []
-    for test in fail_to_pass:
-        (fixed if status_of(test, statuses) in PASSING else not_fixed).append(test)
-    for test in pass_to_pass:
-        (kept if status_of(test, statuses) in PASSING | {"skipped"} else not_kept).append(test)
-    return Verdict(tuple(fixed), tuple(not_fixed), tuple(kept), tuple(not_kept))
+    fixed, not_fixed = _parted(fail_to_pass, statuses, PASSING)
+    kept, not_kept = _parted(pass_to_pass, statuses, PASSING | {"skipped"})
+    return Verdict(fixed, not_fixed, kept, not_kept)
 
 
 def status_of(test: str, statuses: Mapping[str, str]) -> str | None:
@@ -68,6 +65,17 @@ def status_of(test: str, statuses: Mapping[str, str]) -> str | None:
         if found and len({s in PASSING for s in found}) == 1:
             return found[0]
     return None
+
+
+def _parted(
+    tests: Iterable[str], statuses: Mapping[str, str], good: frozenset[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(tests whose status is good, the others)."""
+    right: list[str] = []
+    wrong: list[str] = []
+    for test in tests:
+        (right if status_of(test, statuses) in good else wrong).append(test)
+    return tuple(right), tuple(wrong)
 
 
 def _share(good: tuple[str, ...], bad: tuple[str, ...]) -> float:

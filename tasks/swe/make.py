@@ -20,8 +20,13 @@ from palestra.tasks.swe.sources import git_tree, release_tree
 from palestra.tasks.swe.tree import File, Tree, diff, git
 
 NEWS = ("change", "history", "news", "release")
-CONFIGS = (("pytest.ini", ""), ("pyproject.toml", "[tool.pytest.ini_options]"), ("tox.ini", "[pytest]"))
-CONFIGS += (("setup.cfg", "[tool:pytest]"),)
+CONFIGS: tuple[tuple[str, str], ...] = (
+    ("pytest.ini", ""),
+    ("pyproject.toml", "[tool.pytest.ini_options]"),
+    ("tox.ini", "[pytest]"),
+    ("setup.cfg", "[tool:pytest]"),
+)
+"""Files that configure pytest, with what they hold then; the first that is there counts."""
 MAX_NEWS_CHARS = 4000
 
 

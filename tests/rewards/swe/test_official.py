@@ -4,55 +4,18 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from needs import need
+from official import agrees, official
 from palestra.rewards.swe.grader import RepairTests
 from palestra.rewards.swe.predictions import instance, write_predictions
 from palestra.rewards.swe.rules import judge
-from palestra.rewards.swe.suite import SuiteRun
 from palestra.tasks.registry import load_tasks
-from palestra.tasks.swe.repair import repair_of
-from palestra.tasks.task import Task
 from swe import broken_tree, machines, patch, task
 
-ROOT = Path(__file__).resolve().parents[3]
-PYTHON = ROOT / ".cache" / "swebench" / "bin" / "python"
 WORDS = {"passed": "PASSED", "failed": "FAILED", "error": "ERROR", "skipped": "SKIPPED", "xfailed": "XFAIL"}
-
-
-def official(log: str, fail: list[str], keep: list[str], predictions: Path | None = None) -> dict[str, Any]:
-    """What the official harness makes of the output of a test command."""
-    need(PYTHON.exists(), "swebench in .cache/swebench: run tests/services/swebench.sh")
-    asked = {
-        "log": f">>>>> Start Test Output\n{log}\n>>>>> End Test Output\n",
-        "fail_to_pass": fail,
-        "pass_to_pass": keep,
-        "predictions": str(predictions) if predictions else None,
-    }
-    script = Path(__file__).parents[2] / "support" / "official_swebench.py"
-    done = subprocess.run(
-        [PYTHON, script], input=json.dumps(asked), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
-
-
-def agrees(run: SuiteRun, of: Task) -> bool:
-    """Whether the official verdict on the output of a run is ours on its report; ours is returned."""
-    repair = repair_of(of)
-    ours = judge(run.statuses, repair.fail_to_pass, repair.pass_to_pass)
-    theirs = official(run.log, list(repair.fail_to_pass), list(repair.pass_to_pass))
-    report = theirs["report"]
-    assert report["resolved"] is ours.resolved
-    assert sorted(report["tests_status"]["FAIL_TO_PASS"]["success"]) == sorted(ours.fixed)
-    assert sorted(report["tests_status"]["PASS_TO_PASS"]["success"]) == sorted(ours.kept)
-    return ours.resolved
 
 
 def test_its_rules_are_ours_on_any_results() -> None:

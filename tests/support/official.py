@@ -1,0 +1,47 @@
+"""The official grader of SWE-bench, asked in its own virtual environment (tests/services/swebench.sh)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from needs import need
+from palestra.rewards.swe.rules import judge
+from palestra.rewards.swe.suite import SuiteRun
+from palestra.tasks.swe.repair import repair_of
+from palestra.tasks.task import Task
+
+HERE = Path(__file__).resolve().parent
+PYTHON = HERE.parents[1] / ".cache" / "swebench" / "bin" / "python"
+
+
+def official(log: str, fail: list[str], keep: list[str], predictions: Path | None = None) -> dict[str, Any]:
+    """What the official harness makes of the output of a test command."""
+    need(PYTHON.exists(), "swebench in .cache/swebench: run tests/services/swebench.sh")
+    asked = {
+        "log": f">>>>> Start Test Output\n{log}\n>>>>> End Test Output\n",
+        "fail_to_pass": fail,
+        "pass_to_pass": keep,
+        "predictions": str(predictions) if predictions else None,
+    }
+    script = HERE / "official_swebench.py"
+    done = subprocess.run(
+        [PYTHON, script], input=json.dumps(asked), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def agrees(run: SuiteRun, of: Task) -> bool:
+    """Whether the official verdict on the output of a run is ours on its report; ours is returned."""
+    repair = repair_of(of)
+    ours = judge(run.statuses, repair.fail_to_pass, repair.pass_to_pass)
+    theirs = official(run.log, list(repair.fail_to_pass), list(repair.pass_to_pass))
+    report = theirs["report"]
+    assert report["resolved"] is ours.resolved
+    assert sorted(report["tests_status"]["FAIL_TO_PASS"]["success"]) == sorted(ours.fixed)
+    assert sorted(report["tests_status"]["PASS_TO_PASS"]["success"]) == sorted(ours.kept)
+    return ours.resolved
