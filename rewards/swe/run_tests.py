@@ -14,6 +14,8 @@ Report: started, finished, exit_status, timed_out, statuses {id: status}, messag
 Status: passed, failed, error, skipped, xfailed, xpassed.
 """
 
+from __future__ import annotations
+
 import ast
 import contextlib
 import hashlib
@@ -25,6 +27,15 @@ import select
 import signal
 import sys
 import time
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Job = dict[str, Any]
+    Send = Callable[[dict[str, Any]], None]
+    Canary = Callable[[], None]
 
 MAX_MESSAGE_CHARS = 2000
 MAX_LINE_BYTES = 1 << 20
@@ -32,7 +43,7 @@ MACHINERY = ("_pytest", "pluggy", "unittest")
 WORST_LAST = ("passed", "xfailed", "xpassed", "skipped", "failed", "error")
 
 
-def main():
+def main() -> None:
     job = json.load(sys.stdin)
     report = supervise(job)
     path = job["report"]
@@ -46,7 +57,7 @@ def main():
 # The parent.
 
 
-def supervise(job):
+def supervise(job: Job) -> dict[str, Any]:
     """Run the child and gather its lines; returns the report."""
     key = secrets.token_bytes(32)
     reading, writing = os.pipe()
@@ -60,9 +71,10 @@ def supervise(job):
     return summary(lines, key, timed_out)
 
 
-def gather(reading, deadline):
+def gather(reading: int, deadline: float) -> tuple[list[bytes], bool]:
     """(lines, whether time ran out): everything until the child ends, or says that it is done."""
-    buffer, lines = b"", []
+    buffer = b""
+    lines: list[bytes] = []
     while True:
         left = deadline - time.monotonic()
         if left <= 0 or not select.select([reading], [], [], left)[0]:
@@ -75,7 +87,7 @@ def gather(reading, deadline):
             return lines, False
 
 
-def end(child):
+def end(child: int) -> None:
     """Kill the child and everything in its process group."""
     for _ in range(50):
         if os.waitpid(child, os.WNOHANG)[0]:
@@ -87,10 +99,17 @@ def end(child):
         os.waitpid(child, 0)
 
 
-def summary(lines, key, timed_out):
+def summary(lines: list[bytes], key: bytes, timed_out: bool) -> dict[str, Any]:
     """The report. A line with a wrong signature is a sign of tampering, and of several results the worst counts."""
-    report = {"started": False, "finished": False, "exit_status": None, "timed_out": timed_out}
-    statuses, messages, tampering = {}, {}, []
+    report: dict[str, Any] = {
+        "started": False,
+        "finished": False,
+        "exit_status": None,
+        "timed_out": timed_out,
+    }
+    statuses: dict[str, str] = {}
+    messages: dict[str, str] = {}
+    tampering: list[str] = []
     for number, line in enumerate(lines):
         record = verified(line, key, number)
         if record is None:
@@ -104,19 +123,22 @@ def summary(lines, key, timed_out):
     return dict(report, statuses=statuses, messages=messages, tampering=sorted(set(tampering)))
 
 
-def verified(line, key, number):
+def verified(line: bytes, key: bytes, number: int) -> dict[str, Any] | None:
     """The record of a line, or None where it is not signed with `key` as line `number`."""
     signature, _, body = line.partition(b" ")
     wanted = sign(key, number, body)
-    return json.loads(body.decode()) if hmac.compare_digest(signature, wanted) else None
+    if not hmac.compare_digest(signature, wanted):
+        return None
+    record: dict[str, Any] = json.loads(body.decode())
+    return record
 
 
-def sign(key, number, body):
+def sign(key: bytes, number: int, body: bytes) -> bytes:
     """The signature of a line, 64 hexadecimal digits."""
     return hmac.new(key, str(number).encode() + body, hashlib.sha256).hexdigest().encode()
 
 
-def worst(first, second):
+def worst(first: str, second: str) -> str:
     """The worse of two statuses."""
     return max(first, second, key=WORST_LAST.index)
 
@@ -124,7 +146,7 @@ def worst(first, second):
 # The child.
 
 
-def play(job, key, writing):
+def play(job: Job, key: bytes, writing: int) -> None:
     """Run the tests in this process; never returns."""
     os.setsid()
     send = sender(key, writing)
@@ -134,8 +156,8 @@ def play(job, key, writing):
     sys.path[:] = sys.path[1:] + site_packages()
     import pytest
 
-    tampering = []
-    plugin = make_plugin(pytest, send, job, tampering)
+    tampering: list[str] = []
+    plugin = make_plugin(send, job, tampering)
     seen = fingerprints()
     send({"started": True})
     roots = [os.path.normpath(os.path.join(job["workdir"], p)) for p in job["python_path"]]
@@ -149,7 +171,7 @@ def play(job, key, writing):
     os._exit(0)
 
 
-def site_packages():
+def site_packages() -> list[str]:
     """Where the packages of this interpreter are; its .pth files are not read."""
     import site
 
@@ -158,19 +180,20 @@ def site_packages():
     return [p for p in site.getsitepackages(prefixes) if os.path.isdir(p)]
 
 
-def arguments(job):
+def arguments(job: Job) -> list[str]:
     """The command line of pytest: our choice of configuration first, and no addopts but those of the job."""
-    config = ["-c", job["config"], "-o", "addopts="]
+    config: list[str] = ["-c", job["config"], "-o", "addopts="]
     fixed = ["--rootdir", job["workdir"], "-p", "no:cacheprovider", "-rA", "--tb=short", "--color=no"]
-    return config + fixed + [a for name in job["plugins"] for a in ("-p", name)] + job["arguments"]
+    plugins = [a for name in job["plugins"] for a in ("-p", name)]
+    return [*config, *fixed, *plugins, *job["arguments"]]
 
 
-def sender(key, writing):
+def sender(key: bytes, writing: int) -> Send:
     """A function that signs a record and writes it to the parent."""
     sent = [0]
     write, dumps = os.write, json.dumps
 
-    def send(record):
+    def send(record: dict[str, Any]) -> None:
         body = dumps(record).encode()
         data = sign(key, sent[0], body) + b" " + body + b"\n"
         sent[0] += 1
@@ -180,29 +203,33 @@ def sender(key, writing):
     return send
 
 
-def make_plugin(pytest, send, job, tampering):
+def make_plugin(send: Send, job: Job, tampering: list[str]) -> object:
     """The pytest plugin that plants canaries and reports each test once its last phase is over.
 
     What it knows is in local variables: an attribute could be replaced by the code under test.
     """
-    canaries, phases, compiled = {}, {}, {}
+    import pytest
+
+    canaries: dict[str, str] = {}
+    phases: dict[str, list[tuple[str, str]]] = {}
+    compiled: dict[str, list[CodeType]] = {}
     changed_files = {os.path.join(job["workdir"], p) for p in job["changed"]}
 
-    def plant(session, function, wanted):
+    def plant(session: Any, function: Canary, wanted: str) -> object:
         module = pytest.Module.from_parent(session, path=session.path / "canary.py", nodeid="canary")
         module.obj = sys.modules[__name__]
         item = pytest.Function.from_parent(module, name="test_" + secrets.token_hex(8), callobj=function)
         canaries[item.nodeid] = wanted
         return item
 
-    def tell(nodeid, done):
+    def tell(nodeid: str, done: list[tuple[str, str]]) -> None:
         status = max((s for s, _ in done), key=WORST_LAST.index)
         if nodeid not in canaries:
             send({"id": nodeid, "status": status, "message": "\n".join(filter(None, (m for _, m in done)))})
         elif canaries.pop(nodeid) != status:
             tampering.append("a test that must fail did not, or the other way round")
 
-    def inspect_item(item):
+    def inspect_item(item: Any) -> None:
         function = getattr(item, "function", None)
         if item.nodeid in canaries or function is None:
             return
@@ -217,14 +244,14 @@ def make_plugin(pytest, send, job, tampering):
 
     class Reporter:
         @pytest.hookimpl(trylast=True)
-        def pytest_collection_modifyitems(self, session, items):
+        def pytest_collection_modifyitems(self, session: Any, items: list[Any]) -> None:
             ends = [i for i in range(1, len(items)) if items[i].path != items[i - 1].path]
             middle = secrets.choice(ends) if ends else len(items)
             for place in (len(items), middle, 0):
                 items[place:place] = [plant(session, f, wanted) for f, wanted in CANARIES]
 
         @pytest.hookimpl(hookwrapper=True)
-        def pytest_runtest_call(self, item):
+        def pytest_runtest_call(self, item: Any) -> Iterator[None]:
             inspect_item(item)
             if job.get("test_timeout_s"):
                 signal.signal(signal.SIGALRM, lambda *_: pytest.fail("test timeout"))
@@ -233,18 +260,18 @@ def make_plugin(pytest, send, job, tampering):
             signal.setitimer(signal.ITIMER_REAL, 0)
 
         @pytest.hookimpl(tryfirst=True)
-        def pytest_runtest_logreport(self, report):
+        def pytest_runtest_logreport(self, report: Any) -> None:
             phases.setdefault(report.nodeid, []).append((status_of(report), message_of(report)))
             if report.when == "teardown":
                 tell(report.nodeid, phases.pop(report.nodeid))
 
         @pytest.hookimpl(tryfirst=True)
-        def pytest_collectreport(self, report):
+        def pytest_collectreport(self, report: Any) -> None:
             if report.failed:
                 tell(report.nodeid, [("error", message_of(report))])
 
         @pytest.hookimpl(trylast=True)
-        def pytest_sessionfinish(self, session, exitstatus):
+        def pytest_sessionfinish(self, session: Any, exitstatus: int) -> None:
             # 0 and 1 say that all tests ran; an error of collection or pytest.exit() has another status.
             if canaries and exitstatus in (0, 1) and not session.shouldstop and not session.shouldfail:
                 tampering.append("tests that were collected did not run")
@@ -252,7 +279,7 @@ def make_plugin(pytest, send, job, tampering):
     return Reporter()
 
 
-def unwrapped(function):
+def unwrapped(function: Any) -> Any:
     """The function below its decorators, as inspect.unwrap finds it."""
     for _ in range(50):
         inner = getattr(function, "__wrapped__", None)
@@ -262,7 +289,7 @@ def unwrapped(function):
     return function
 
 
-def codes_in(path, config):
+def codes_in(path: str, config: Any) -> list[CodeType]:
     """All code objects that a file compiles to, with pytest's rewriting of asserts and without."""
     from _pytest.assertion.rewrite import rewrite_asserts
 
@@ -273,7 +300,8 @@ def codes_in(path, config):
     except (OSError, SyntaxError, ValueError):
         return []
     rewrite_asserts(rewritten, source, path, config)
-    found, waiting = [], [compile(t, path, "exec", dont_inherit=True) for t in (plain, rewritten)]
+    found: list[CodeType] = []
+    waiting = [compile(t, path, "exec", dont_inherit=True) for t in (plain, rewritten)]
     while waiting:
         code = waiting.pop()
         found.append(code)
@@ -281,7 +309,7 @@ def codes_in(path, config):
     return found
 
 
-def status_of(report):
+def status_of(report: Any) -> str:
     """The status of one phase."""
     if hasattr(report, "wasxfail"):
         return "xfailed" if report.skipped else "xpassed"
@@ -290,14 +318,16 @@ def status_of(report):
     return "skipped" if report.skipped else "passed"
 
 
-def message_of(report):
+def message_of(report: Any) -> str:
     """The last part of what a failure says; empty for a phase that did not fail."""
     return report.longreprtext[-MAX_MESSAGE_CHARS:] if report.failed else ""
 
 
-def fingerprints():
+def fingerprints() -> dict[tuple[str, str], object]:
     """What the functions of the test machinery are now: {(module, name): code or object}."""
-    found = {("builtins", n): o for n, o in vars(sys.modules["builtins"]).items() if n != "_"}
+    found: dict[tuple[str, str], object] = {
+        ("builtins", n): o for n, o in vars(sys.modules["builtins"]).items() if n != "_"
+    }
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in MACHINERY:
             for owner in [module] + [o for o in vars(module).values() if isinstance(o, type)]:
@@ -305,38 +335,38 @@ def fingerprints():
     return found
 
 
-def functions(owner):
+def functions(owner: Any) -> dict[tuple[str, str], object]:
     """{(owner, name): code} of the functions of a module or a class."""
     where = owner.__name__ if not isinstance(owner, type) else owner.__module__ + "." + owner.__qualname__
     members = ((n, getattr(m, "__func__", m)) for n, m in vars(owner).items())
     return {(where, n): m.__code__ for n, m in members if hasattr(m, "__code__")}
 
 
-def changed(before):
+def changed(before: dict[tuple[str, str], object]) -> list[str]:
     """What of the machinery is not what it was, as sentences."""
     now = fingerprints()
     return [f"{key[0]}.{key[1]} was replaced" for key, what in before.items() if now.get(key) is not what]
 
 
-def canary_false():
+def canary_false() -> None:
     assert [1] == [2]
 
 
-def canary_raise():
+def canary_raise() -> None:
     raise ValueError("canary")
 
 
-def canary_unittest():
+def canary_unittest() -> None:
     import unittest
 
     unittest.TestCase().assertEqual(1, 2)
 
 
-def canary_true():
+def canary_true() -> None:
     assert [1] == [1]
 
 
-CANARIES = [
+CANARIES: list[tuple[Canary, str]] = [
     (canary_false, "failed"),
     (canary_raise, "failed"),
     (canary_unittest, "failed"),

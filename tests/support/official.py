@@ -44,4 +44,4 @@ def agrees(run: SuiteRun, of: Task) -> bool:
     assert report["resolved"] is ours.resolved
     assert sorted(report["tests_status"]["FAIL_TO_PASS"]["success"]) == sorted(ours.fixed)
     assert sorted(report["tests_status"]["PASS_TO_PASS"]["success"]) == sorted(ours.kept)
-    return ours.resolved
+    return bool(ours.resolved)
