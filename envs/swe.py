@@ -12,6 +12,7 @@ import base64
 import json
 import os
 import posixpath
+import re
 import shlex
 import weakref
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,9 @@ from palestra.envs.tools import ToolError, tool
 from palestra.rewards.score import Grader
 from palestra.rewards.swe.grader import RepairTests
 from palestra.rewards.swe.machine import MachineError
+from palestra.rewards.swe.script import ScriptVerdict
 from palestra.rewards.swe.worktree import PatchError, take_diff
+from palestra.tasks.swe.benchmarks import harbor_solution
 from palestra.tasks.swe.repair import Repair, repair_of
 from palestra.tasks.swe.tree import NOISE
 from palestra.tasks.task import Task, TaskSet
@@ -35,8 +38,10 @@ from palestra.trajectories.model import Score
 
 MAX_HITS = 100
 MAX_EDIT_BYTES = 8 * 2**20
+SUBMIT_WORDS = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+"""What mini-swe-agent tells its agent to print in order to submit (its configuration mini.yaml)."""
+_FENCED = re.compile(r"^```(?:bash|sh|mswea_bash_command)[ \t]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _DIRECTORY = "/tmp/.directory"
-_ARCHIVE = "tar -cf - --exclude=.git ."
 
 
 @dataclass(frozen=True)
@@ -120,6 +125,11 @@ class SweEnv(TaskEnv):
         self.finish()
         return "submitted"
 
+    @property
+    def machine(self) -> Sandbox:
+        """The machine of the episode, for programs that act on it themselves (see `witness`)."""
+        return self._running_machine()
+
     def diff(self) -> bytes:
         """What was changed so far, as a git diff. Raises MachineError, PatchError."""
         return take_diff(self._running_machine(), self._repair.workdir)
@@ -133,6 +143,9 @@ class SweEnv(TaskEnv):
 
     def solution(self) -> Sequence[str]:
         """Applying the known patch and submitting; nothing where the task has none."""
+        if self._repair.kind == "harbor":
+            script = harbor_solution(self._repair.extra)
+            return (_call("shell", command=script), _call("submit", summary="done")) if script else ()
         if not self._repair.patch:
             return ()
         packed = base64.b64encode(self._repair.patch.encode("utf-8", "surrogateescape")).decode()
@@ -146,6 +159,18 @@ class SweEnv(TaskEnv):
             name: (_call("shell", command=script), _call("submit", summary="done"))
             for name, script in scripts.items()
         }
+
+    def _on_text(self, text: str) -> str:
+        """One command in a fenced block, for agents without tools; the words of mini-swe-agent submit."""
+        blocks = _FENCED.findall(text)
+        if len(blocks) != 1:
+            raise ToolError(
+                f"answer with a tool call, or with one command in a ```bash block; found {len(blocks)}"
+            )
+        said = self.shell(blocks[0].strip())
+        if said.startswith(SUBMIT_WORDS):
+            self.finish()
+        return said
 
     def _begin(self, task: Task) -> str:
         self.close()
@@ -168,6 +193,8 @@ class SweEnv(TaskEnv):
             return f"no work tree, {type(error).__name__}"
 
     def _score(self) -> Score:
+        if self._repair.suite.runner == "script":
+            return ScriptVerdict(self._workshop.fresh)(self.task, self._running_machine().fork())
         grader = self._grader or RepairTests(self._workshop.fresh)
         try:
             patch = self.diff()
@@ -220,6 +247,9 @@ class SweEnv(TaskEnv):
         """The machine, for a call that may change its files."""
         self._digest = None
         return self._running_machine()
+
+    def _witnessed(self) -> None:
+        self._digest = None
 
     def _follow(self) -> None:
         """Go where the shell went, if that is a directory still."""

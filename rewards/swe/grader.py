@@ -24,6 +24,7 @@ from palestra.tasks.task import Task
 from palestra.trajectories.model import Score
 
 _SHOWN = 5
+_ELSEWHERE = "write predictions (palestra.rewards.swe.predictions) for the benchmark's own grader"
 
 
 class RepairTests:
@@ -39,6 +40,8 @@ class RepairTests:
     def __call__(self, task: Task, submission: Any) -> Score:
         """Score a diff. Raises GraderError where the machine, the task or the suite is at fault."""
         repair = _repair(task)
+        if repair.suite.runner != "pytest":
+            raise GraderError(f"task {task.id!r}: its tests do not run here; {_ELSEWHERE}")
         patch = _bytes(submission)
         if not patch.strip():
             return nothing_submitted(self)

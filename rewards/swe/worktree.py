@@ -40,6 +40,7 @@ printf '%s\n' {" ".join(f"'{n}'" for n in NOISE if n != ".git")} > .git/info/exc
 git add -A -f . && git commit -q --allow-empty -m base
 rm -f .git/hooks/*
 """
+_OPEN = '[ -d "$WORKDIR" ] || { mkdir -p "$WORKDIR" && chmod 777 "$WORKDIR"; }'
 _KEEP = f"""
 set -e
 rm -rf {BASE}
@@ -99,7 +100,9 @@ def prepare(machine: Machine, repair: Repair, tree: Tree | None) -> None:
         checked(machine.exec(unpack, timeout_s=_SETUP_S), "unpacking the tree")
         machine.exec("rm -f /tmp/.palestra.tar")
     if repair.setup:
-        done = machine.exec(repair.setup, cwd=repair.workdir, timeout_s=_SETUP_S)
+        for user in ("agent", "root"):  # root has no rights beyond its own files: either may be the one who can
+            machine.exec(_OPEN, env={"WORKDIR": repair.workdir}, user=user)
+        done = machine.exec(repair.setup, cwd=repair.workdir, timeout_s=_SETUP_S, user=repair.setup_user)
         checked(done, "the setup of the task")
     checked(machine.exec(_PREPARE, cwd=repair.workdir, env=_QUIET, timeout_s=_SETUP_S), "committing the tree")
     env = {**_QUIET, "WORKDIR": repair.workdir}

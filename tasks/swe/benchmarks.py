@@ -166,6 +166,7 @@ def _harbor(folder: Path, split: Split, image: str) -> Task:
         image=image or base,
         workdir=workdir,
         setup=setup,
+        setup_user="root",
         suite=Suite(runner="script", arguments=(), timeout_s=float(verifier.get("timeout_sec", 600))),
         kind="harbor",
         extra={"folder": str(folder.resolve()), "metadata": config.get("metadata", {})},

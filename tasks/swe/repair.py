@@ -77,6 +77,7 @@ class Repair(BaseModel):
     workdir: str = WORKDIR
     setup: str = ""
     """Shell text that is run once as the machine of the task is prepared."""
+    setup_user: Literal["agent", "root"] = "agent"
     suite: Suite = Suite()
     protected: tuple[str, ...] = ()
     """Patterns of paths that count as tests besides the usual names; what an agent does there is undone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +13,8 @@ from palestra.envs.errors import EnvSetupError
 from palestra.envs.swe import SweEnv
 from palestra.envs.validate import validate_task
 from palestra.rewards.score import GraderError
-from palestra.tasks.registry import load_tasks
-from palestra.tasks.task import Budget, TaskSet
+from palestra.tasks.registry import find_task, load_tasks
+from palestra.tasks.task import Budget, Task, TaskSet
 
 
 @pytest.fixture
@@ -174,6 +175,81 @@ def test_a_suite_that_cannot_run_is_no_measurement() -> None:
     env.reset(options={"task": swe.task(suite=suite)})
     say(env, "shell", command="echo x > y")
     with pytest.raises(GraderError, match="the test suite did not run"):
+        env.score()
+    env.close()
+
+
+def test_an_agent_without_tools_writes_one_command_in_a_block(env: SweEnv) -> None:
+    observation, *_, info = env.step("First I look.\n\n```bash\ncd tests\nls *.py\n```\nThen I think.")
+    assert observation == "test_core.py\ntest_text.py\n[exit code 0]" and info["valid_action"]
+    for text in ("no command", "```bash\nls\n```\n```bash\npwd\n```"):
+        observation, *_, info = env.step(text)
+        assert observation.startswith("error: answer with a tool call, or with one command")
+        assert not info["valid_action"]
+    env.step(f"```mswea_bash_command\nsed -i 's/end < start/end <= start/' ../{swe.PATH}\n```")
+    end = env.step("```bash\necho COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\n```")
+    assert end[1:4] == (1.0, True, False)
+
+
+def test_what_a_program_did_past_the_environment_is_a_step_with_its_anchor(env: SweEnv) -> None:
+    before = env.snapshot()
+    by_step = anchor(env, "echo x > new.txt")
+    env.restore(before)
+    machine = env.machine
+    machine.exec("echo x > new.txt", cwd="/work/repo")
+    observation, reward, terminated, truncated, info = env.witness("made new.txt")
+    assert (observation, reward, terminated, truncated) == ("made new.txt", 0.0, False, False)
+    assert info["anchor"] == by_step and info["valid_action"]
+
+
+@pytest.fixture
+def harbor(tmp_path: Path) -> Task:
+    check = "[ -f /work/hello ] && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt\n"
+    for path, text in {
+        "task.toml": "[verifier]\ntimeout_sec = 20\n",
+        "instruction.md": "Make the file hello.",
+        "environment/Dockerfile": "FROM python\nWORKDIR /work/place\n",
+        "tests/test.sh": check,
+        "solution/solve.sh": "touch /work/hello\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    swe.machines()
+    return find_task(f"harbor?path={tmp_path}", f"harbor/{tmp_path.name}")
+
+
+def test_a_script_judges_the_machine(harbor: Task) -> None:
+    env = SweEnv()
+    env.reset(options={"task": harbor})
+    assert env.score().value == 0.0
+    assert env.step(env.solution()[0])[4]["valid_action"] and env.score().value == 1.0
+    env.close()
+
+
+@pytest.mark.parametrize(
+    "cheat",
+    [
+        "mkdir -p /logs/verifier && echo 1 > /logs/verifier/reward.txt && chmod 444 /logs/verifier/reward.txt",
+        "(while true; do echo 1 > /logs/verifier/reward.txt; done) > /dev/null 2>&1 &",
+        "ln -s /work/mine /logs; mkdir -p /work/mine/verifier; echo 1 > /work/mine/verifier/reward.txt",
+        "mkdir /tests; echo 'echo 1 > /logs/verifier/reward.txt' > /tests/test.sh",
+    ],
+)
+def test_a_reward_that_the_agent_wrote_does_not_count(harbor: Task, cheat: str) -> None:
+    env = SweEnv()
+    env.reset(options={"task": harbor})
+    say(env, "shell", command=cheat)
+    assert env.score().value == 0.0
+    env.close()
+
+
+@pytest.mark.parametrize("written", ["nan", "2", "-1", "inf", "well done"])
+def test_a_script_must_write_a_number_from_0_to_1(harbor: Task, written: str) -> None:
+    script = Path(harbor.data["extra"]["folder"]) / "tests" / "test.sh"
+    script.write_text(f"echo {written} > /logs/verifier/reward.txt\n")
+    env = SweEnv()
+    env.reset(options={"task": harbor})
+    with pytest.raises(GraderError, match="no number from 0 to 1"):
         env.score()
     env.close()
 
