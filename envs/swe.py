@@ -11,9 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-import posixpath
 import re
-import shlex
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,9 +20,10 @@ from typing import Any, ClassVar
 from palestra.envs.env import TaskEnv
 from palestra.envs.errors import EnvSetupError
 from palestra.envs.machines import Workshop, workshop
-from palestra.envs.sandbox.base import Finished, Sandbox, Snapshot
+from palestra.envs.sandbox.base import Sandbox, Snapshot
 from palestra.envs.swe_cheats import cheats_on
 from palestra.envs.tools import ToolError, tool
+from palestra.envs.workplace import MAX_HITS, Workplace
 from palestra.rewards.score import Grader
 from palestra.rewards.swe.grader import RepairTests
 from palestra.rewards.swe.machine import MachineError
@@ -32,16 +31,12 @@ from palestra.rewards.swe.script import ScriptVerdict
 from palestra.rewards.swe.worktree import PatchError, take_diff
 from palestra.tasks.swe.benchmarks import harbor_solution
 from palestra.tasks.swe.repair import Repair, repair_of
-from palestra.tasks.swe.tree import NOISE
 from palestra.tasks.task import Task, TaskSet
 from palestra.trajectories.model import Score
 
-MAX_HITS = 100
-MAX_EDIT_BYTES = 8 * 2**20
 SUBMIT_WORDS = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 """What mini-swe-agent tells its agent to print in order to submit (its configuration mini.yaml)."""
 _FENCED = re.compile(r"^```(?:bash|sh|mswea_bash_command)[ \t]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
-_DIRECTORY = "/tmp/.directory"
 
 
 @dataclass(frozen=True)
@@ -67,24 +62,22 @@ class SweEnv(TaskEnv):
         """`backend`: namespace, docker, or a workshop; `max_chars` bounds an observation."""
         super().__init__(tasks)
         self._backend, self._grader, self._max_chars = backend, grader, max_chars
-        self._machine: Sandbox | None = None
-        self._directory = ""
-        self._digest: str | None = None
-        self._archive: bytes | None = None
+        self._place: Workplace | None = None
+        self._known: str | None = None
+        """The anchor, until something may have changed."""
+        self._archive: tuple[bytes, str] | None = None
+        """Files and directory of an episode that was unpickled and has no machine yet."""
 
     @tool
     def shell(self, command: str) -> str:
         """Run a command with bash; the directory is kept between calls."""
-        script = f"exec 2>&1\ntrap 'pwd -P > {_DIRECTORY}' EXIT\n{command}"
-        limit_s = self.task.budget.command_s
-        done = self._changed().exec(script, cwd=self._directory, timeout_s=limit_s)
-        self._follow()
-        return f"{self._cut(_text(done.stdout))}[{_outcome(done, limit_s)}]"
+        output, outcome = self._changing().run(command, self.task.budget.command_s)
+        return f"{self._cut(output)}[{outcome}]"
 
     @tool
     def read(self, path: str, first_line: int = 1, lines: int = 200) -> str:
         """Show the lines of a file with their numbers."""
-        text = self._read(path).splitlines()
+        text = self._at().read(path).splitlines()
         start = max(first_line, 1)
         shown = text[start - 1 : start - 1 + max(lines, 1)]
         if not shown:
@@ -97,25 +90,18 @@ class SweEnv(TaskEnv):
     def edit(self, path: str, old: str, new: str) -> str:
         """Replace text that occurs once in a file; old="" makes a new file."""
         if not old:
-            return self._make_file(path, new)
-        text = self._read(path)
+            self._changing().make(path, new)
+            return f"made {path}"
+        text = self._at().read(path)
         if (count := text.count(old)) != 1:
             raise ToolError(f"the text to replace occurs {count} times in {path}; it must occur exactly once")
-        self._write(path, text.replace(old, new, 1))
+        self._changing().write(path, text.replace(old, new, 1))
         return f"edited {path}, line {text[: text.index(old)].count(chr(10)) + 1}"
 
     @tool
     def search(self, pattern: str, path: str = ".") -> str:
         """Find lines that match a regular expression, in all files below a path."""
-        find = f"grep -rnIE --exclude-dir=.git -e {shlex.quote(pattern)} -- {shlex.quote(path)}"
-        done = self._running_machine().exec(
-            f"{find} | LC_ALL=C sort -t: -k1,1 -k2,2n | head -n {MAX_HITS + 1}; exit ${{PIPESTATUS[0]}}",
-            cwd=self._directory,
-            timeout_s=self.task.budget.command_s,
-        )
-        hits = [line[:400] for line in _text(done.stdout).splitlines()]
-        if not hits:
-            raise ToolError(_text(done.stderr).strip() or f"nothing matches {pattern!r} below {path}")
+        hits = self._at().search(pattern, path, self.task.budget.command_s)
         more = "\n[more lines match]" if len(hits) > MAX_HITS else ""
         return self._cut("\n".join(hits[:MAX_HITS])) + more
 
@@ -128,17 +114,17 @@ class SweEnv(TaskEnv):
     @property
     def machine(self) -> Sandbox:
         """The machine of the episode, for programs that act on it themselves (see `witness`)."""
-        return self._running_machine()
+        return self._at().machine
 
     def diff(self) -> bytes:
         """What was changed so far, as a git diff. Raises MachineError, PatchError."""
-        return take_diff(self._running_machine(), self._repair.workdir)
+        return take_diff(self.machine, self._repair.workdir)
 
     def close(self) -> None:
         """End the machine."""
-        if self._machine is not None:
-            self._machine.close()
-            self._machine = None
+        if self._place is not None:
+            self._place.machine.close()
+            self._place = None
         self._archive = None
 
     def solution(self) -> Sequence[str]:
@@ -174,27 +160,17 @@ class SweEnv(TaskEnv):
 
     def _begin(self, task: Task) -> str:
         self.close()
-        self._own(self._workshop.fresh(task))
-        self._directory = repair_of(task).workdir
-        self._digest = None
+        self._settle(self._workshop.fresh(task), repair_of(task).workdir)
         return task.instruction
 
     def _anchor(self) -> str:
-        if self._digest is None:
-            self._digest = (
-                f"{self._tree_digest()[:32]}:{posixpath.relpath(self._directory, self._repair.workdir)}"
-            )
-        return self._digest
-
-    def _tree_digest(self) -> str:
-        try:
-            return self._running_machine().digest(self._repair.workdir, NOISE)
-        except OSError as error:
-            return f"no work tree, {type(error).__name__}"
+        if self._known is None:
+            self._known = self._at().anchor()
+        return self._known
 
     def _score(self) -> Score:
         if self._repair.suite.runner == "script":
-            return ScriptVerdict(self._workshop.fresh)(self.task, self._running_machine().fork())
+            return ScriptVerdict(self._workshop.fresh)(self.task, self.machine.fork())
         grader = self._grader or RepairTests(self._workshop.fresh)
         try:
             patch = self.diff()
@@ -210,14 +186,18 @@ class SweEnv(TaskEnv):
         return Score(0.0, True, {}, grader.name, grader.version, why)
 
     def _freeze(self) -> _Kept:
-        kept = _Kept(self._running_machine().snapshot(), self._directory)
+        kept = _Kept(self.machine.snapshot(), self._at().directory)
         weakref.finalize(kept, _close, kept.snapshot, os.getpid())
         return kept
 
     def _thaw(self, world: _Kept) -> None:
-        machine = self._machine or self._own(self._workshop.fresh(self.task))
-        machine.restore(world.snapshot)
-        self._directory, self._digest = world.directory, None
+        self._archive = None
+        place = self._at()
+        place.machine.restore(world.snapshot)
+        place.directory, self._known = world.directory, None
+
+    def _witnessed(self) -> None:
+        self._known = None
 
     @property
     def _repair(self) -> Repair:
@@ -227,69 +207,27 @@ class SweEnv(TaskEnv):
     def _workshop(self) -> Workshop:
         return workshop(self._backend) if isinstance(self._backend, str) else self._backend
 
-    def _running_machine(self) -> Sandbox:
-        """The machine of the episode; after unpickling, a new one with the files of the old."""
-        if self._machine is None:
-            machine = self._own(self._workshop.fresh(self.task))
-            if self._archive is not None:
-                _unpack(machine, self._archive, self._repair.workdir)
-                self._archive = None
-            return machine
-        return self._machine
-
-    def _own(self, machine: Sandbox) -> Sandbox:
-        """Make a machine that of the episode; it ends with the environment, if nobody closes it."""
-        self._machine = machine
+    def _settle(self, machine: Sandbox, workdir: str) -> Workplace:
+        """Work on this machine; it ends with the environment, if nobody closes it."""
         weakref.finalize(self, _close, machine, os.getpid())
-        return machine
+        self._place, self._known = Workplace(machine, workdir), None
+        return self._place
 
-    def _changed(self) -> Sandbox:
-        """The machine, for a call that may change its files."""
-        self._digest = None
-        return self._running_machine()
+    def _at(self) -> Workplace:
+        """Where the agent is; after unpickling, on a new machine with the files of the old."""
+        if self._place is not None:
+            return self._place
+        place = self._settle(self._workshop.fresh(self.task), self._repair.workdir)
+        if self._archive is not None:
+            archive, place.directory = self._archive
+            place.unpack(archive)
+            self._archive = None
+        return place
 
-    def _witnessed(self) -> None:
-        self._digest = None
-
-    def _follow(self) -> None:
-        """Go where the shell went, if that is a directory still."""
-        machine = self._running_machine()
-        try:
-            wanted = _text(machine.read(_DIRECTORY, 4096)).strip()
-        except OSError:
-            wanted = self._repair.workdir
-        there = machine.exec(["test", "-d", wanted]).exit_code == 0
-        self._directory = wanted if wanted.startswith("/") and there else self._repair.workdir
-
-    def _path(self, path: str) -> str:
-        return posixpath.normpath(posixpath.join(self._directory, path))
-
-    def _read(self, path: str) -> str:
-        try:
-            data = self._running_machine().read(self._path(path), MAX_EDIT_BYTES + 1)
-        except (OSError, ValueError) as error:
-            raise ToolError(f"cannot read {path}: {_reason(error)}") from None
-        if len(data) > MAX_EDIT_BYTES:
-            raise ToolError(f"{path} is larger than {MAX_EDIT_BYTES >> 20} MiB: use the shell")
-        try:
-            return data.decode()
-        except UnicodeDecodeError:
-            raise ToolError(f"{path} is not UTF-8 text: use the shell") from None
-
-    def _make_file(self, path: str, text: str) -> str:
-        if self._running_machine().exec(["test", "-e", self._path(path)]).exit_code == 0:
-            raise ToolError(f"{path} exists: give the text to replace")
-        self._write(path, text)
-        return f"made {path}"
-
-    def _write(self, path: str, text: str) -> None:
-        target = self._path(path)
-        stat = self._running_machine().exec(["stat", "-L", "-c", "%a", target])
-        mode = int(stat.stdout, 8) if stat.exit_code == 0 else 0o644
-        try:
-            self._changed().write(target, text.encode("utf-8", "surrogatepass"), mode)
-        except (OSError, ValueError) as error:
-            raise ToolError(f"cannot write {path}: {_reason(error)}") from None
+    def _changing(self) -> Workplace:
+        """The same, for a call that may change files."""
+        self._known = None
+        return self._at()
 
     def _cut(self, text: str) -> str:
         """The beginning and the end of a long text."""
@@ -302,50 +240,15 @@ class SweEnv(TaskEnv):
     def __getstate__(self) -> Mapping[str, Any]:
         if isinstance(self._backend, Workshop):
             raise EnvSetupError("an environment with a workshop of its own cannot be pickled; name a backend")
-        archive = self._archive
-        if self._machine is not None:
-            archive = _packed(self._machine, self._repair.workdir)
-        return self.__dict__ | {"_machine": None, "_archive": archive, "_grader": self._grader}
+        place = self._place
+        archive = (place.pack(), place.directory) if place is not None else self._archive
+        return self.__dict__ | {"_place": None, "_archive": archive}
 
 
 def _close(what: Sandbox | Snapshot, pid: int) -> None:
     """Close it in the process that made it: a forked child has it too, and must leave it alone."""
     if os.getpid() == pid:
         what.close()
-
-
-def _packed(machine: Sandbox, workdir: str) -> bytes:
-    """The files of the work tree as a tar archive."""
-    machine.exec(f"tar -cf /tmp/.archive --exclude=.git -C {shlex.quote(workdir)} .")
-    return machine.read("/tmp/.archive", max_bytes=2**30)
-
-
-def _unpack(machine: Sandbox, archive: bytes, workdir: str) -> None:
-    machine.write("/tmp/.archive", archive)
-    empty = "find . -mindepth 1 -maxdepth 1 ! -name .git -exec rm -rf {} +"
-    machine.exec(f"{empty}; tar -xf /tmp/.archive; rm /tmp/.archive", cwd=workdir)
-
-
-def _outcome(done: Finished, limit_s: float) -> str:
-    """How a command ended, for the agent."""
-    if done.timed_out:
-        return f"it took more than {limit_s:g} s and was killed, with all that ran"
-    notes = [f"exit code {done.exit_code}"]
-    if done.breach is not None:
-        notes.append(f"it ran into the limit on {done.breach}")
-    if done.truncated:
-        notes.append("output was dropped")
-    return ", ".join(notes)
-
-
-def _text(data: bytes) -> str:
-    """Output as text that ends in a line end, or is empty."""
-    text = data.decode("utf-8", "replace")
-    return text if not text or text.endswith("\n") else text + "\n"
-
-
-def _reason(error: OSError | ValueError) -> str:
-    return getattr(error, "strerror", None) or str(error)
 
 
 def _call(name: str, **arguments: str) -> str:

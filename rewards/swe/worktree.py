@@ -100,7 +100,10 @@ def prepare(machine: Machine, repair: Repair, tree: Tree | None) -> None:
         checked(machine.exec(unpack, timeout_s=_SETUP_S), "unpacking the tree")
         machine.exec("rm -f /tmp/.palestra.tar")
     if repair.setup:
-        for user in ("agent", "root"):  # root has no rights beyond its own files: either may be the one who can
+        for user in (
+            "agent",
+            "root",
+        ):  # root has no rights beyond its own files: either may be the one who can
             machine.exec(_OPEN, env={"WORKDIR": repair.workdir}, user=user)
         done = machine.exec(repair.setup, cwd=repair.workdir, timeout_s=_SETUP_S, user=repair.setup_user)
         checked(done, "the setup of the task")

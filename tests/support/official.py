@@ -19,7 +19,10 @@ PYTHON = HERE.parents[1] / ".cache" / "swebench" / "bin" / "python"
 
 def official(log: str, fail: list[str], keep: list[str], predictions: Path | None = None) -> dict[str, Any]:
     """What the official harness makes of the output of a test command."""
-    need((PYTHON.parents[1] / "complete").exists(), "swebench in .cache/swebench: run tests/services/swebench.sh")
+    need(
+        (PYTHON.parents[1] / "complete").exists(),
+        "swebench in .cache/swebench: run tests/services/swebench.sh",
+    )
     asked = {
         "log": f">>>>> Start Test Output\n{log}\n>>>>> End Test Output\n",
         "fail_to_pass": fail,
