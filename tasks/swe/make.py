@@ -51,7 +51,7 @@ def from_commit(repository: Path, commit: str, suite: Suite | None = None) -> Ca
     message = git(repository, "show", "-s", "--format=%B", fixed).decode("utf-8", "replace").strip()
     before, after = git_tree(str(repository), broken), git_tree(str(repository), fixed)
     repair = _repair(source, before, after, suite, kind="commit", repo=repository.name.removesuffix(".git"))
-    return Candidate(repair.model_copy(update={"base_commit": broken}), message)
+    return Candidate(repair.model_copy(update={"base_commit": broken, "extra": {"commit": fixed}}), message)
 
 
 def from_releases(name: str, old: str, new: str, suite: Suite | None = None) -> Candidate:

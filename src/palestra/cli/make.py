@@ -47,7 +47,7 @@ def commit(
         from palestra.envs.swe_make import task_of
 
         candidate = from_commit(repository.resolve(), name, _suite(tests))
-        task_id = f"{candidate.repair.repo}/{name[:12]}"
+        task_id = f"{candidate.repair.repo}/{candidate.repair.extra['commit'][:12]}"
         return [task_of(candidate, task_id, workshop, repeats=repeats)]
 
     _make(commits, one, out, backend)
