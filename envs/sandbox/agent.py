@@ -54,15 +54,21 @@ def open_file(connect: Connect, request: bytes, path: str) -> int:
     """A descriptor of a file that the server opened inside. Raises the OSError that opening it gave."""
     with connected(connect) as connection:
         ask(connection, request, [])
-        data, fds, _, _ = socket.recv_fds(connection, 1, 1)
-        if data == b"F" and fds:
-            connection.settimeout(KILL_GRACE_S)
-            connection.recv(RESULT.size)  # its end: to hang up before would be the order to kill
+        word, fds, _, _ = socket.recv_fds(connection, 1, 1)
+        connection.settimeout(KILL_GRACE_S)
+        if word == b"F" and fds:
+            _await_end(connection)
             return fds[0]
-        kind, number = _result(data + connection.recv(RESULT.size - 1))[:2]
-        if kind == FAILED:
-            raise OSError(number, os.strerror(number), path)
-        raise SandboxError(f"cannot open {path!r} in the sandbox: result {kind}, {number}")
+        kind, number = _result(word + connection.recv(RESULT.size - 1))[:2]
+        if kind != FAILED:
+            raise SandboxError(f"cannot open {path!r} in the sandbox: result {kind}, {number}")
+        _await_end(connection)
+        raise OSError(number, os.strerror(number), path)
+
+
+def _await_end(connection: socket.socket) -> None:
+    """Wait for the last result of a request: to hang up before that is the order to kill all that is inside."""
+    _result(connection.recv(RESULT.size, socket.MSG_WAITALL))
 
 
 def run(

@@ -31,11 +31,13 @@ from palestra.envs.sandbox.errors import SandboxError, SandboxLostError, Sandbox
 from palestra.envs.sandbox.images import as_tar
 from palestra.envs.sandbox.machine import Machine
 from palestra.envs.sandbox.native import program
+from palestra.envs.sandbox.timer import Repeat
 
 OWNER = "palestra.owner"
 REPOSITORY = "palestra/image"
 SNAPSHOTS = "palestra/snapshot"
 START_TIMEOUT_S = 60.0
+REAP_EVERY_S = 300.0
 _INSIDE = "/run/palestra"
 _PROGRAM = "/run/palestra-sandbox"
 _DIRECTORY_PREFIX = "palestra-docker-"
@@ -62,6 +64,7 @@ class DockerBackend:
         self._lock = threading.Lock()
         self._closed = False
         self.reap()
+        self._reaper = Repeat(self.reap, REAP_EVERY_S)
 
     def create(
         self,
@@ -71,7 +74,7 @@ class DockerBackend:
         sockets: Mapping[int, Path] | None = None,
     ) -> DockerSandbox:
         if isinstance(source, Image):
-            base, image = _Base(self._import(source)), source
+            base, image = _Base(self.tag_of(source)), source
         elif isinstance(source, DockerSnapshot):
             base, image = source.base, source.image
         else:
@@ -107,6 +110,7 @@ class DockerBackend:
         if self._closed:
             return
         self._closed = True
+        self._reaper.stop()
         with self._lock:
             live = list(self._live)
         for sandbox in live:
@@ -135,7 +139,7 @@ class DockerBackend:
             if OWNER in labels and not owner.alive(labels[OWNER]):
                 yield thing
 
-    def _import(self, image: Image) -> str:
+    def tag_of(self, image: Image) -> str:
         """The tag under which the daemon has this root file system; hands it over the first time."""
         tag = f"{REPOSITORY}:{image.digest[:32]}"
         with self._lock:

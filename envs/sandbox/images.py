@@ -75,7 +75,9 @@ def prepare(
 ) -> Image:
     """Run a script in a sandbox of `image` and keep what it wrote as one more layer, cached by what went in.
 
-    `files` are written first. Nothing has a network. Raises SandboxError where the script fails.
+    `files` are written first, as the image's user. `user` root may write what root owns (/usr, /opt, /etc), but not
+    into directories of the agent such as /work: nobody overrides permissions. Nothing has a network. Raises
+    SandboxError where the script fails.
     """
     limits = limits or Limits(timeout_s=1800, disk_bytes=4 << 30, memory_bytes=8 << 30)
     digest = _digest(
@@ -162,7 +164,7 @@ def _run_and_keep(
 ) -> None:
     with backend.create(image, limits) as sandbox:
         for path, data in files.items():
-            sandbox.write(path, data, user=user)
+            sandbox.write(path, data)
         done = sandbox.exec(["bash", "-euo", "pipefail", "-c", script], user=user)
         if done.exit_code:
             tail = (done.stdout + done.stderr)[-2000:].decode(errors="replace")

@@ -31,10 +31,12 @@ from palestra.envs.sandbox.base import Breach, Image, Limits, Snapshot
 from palestra.envs.sandbox.errors import SandboxError, SandboxLostError, SandboxSetupError
 from palestra.envs.sandbox.machine import Machine
 from palestra.envs.sandbox.supervisor import Supervisor
+from palestra.envs.sandbox.timer import Repeat
 
 log = logging.getLogger(__name__)
 
 MAX_LAYERS = 128
+REAP_EVERY_S = 300.0
 _BYTES_PER_INODE = 4096
 
 
@@ -56,6 +58,7 @@ class NamespaceBackend:
         self._lock = threading.Lock()
         self._closed = False
         _allow_many_files()
+        self._reaper = Repeat(self.reap, REAP_EVERY_S)
         for lack in self.lacks():
             log.warning("namespace sandboxes: %s", lack)
 
@@ -85,6 +88,7 @@ class NamespaceBackend:
         if self._closed:
             return
         self._closed = True
+        self._reaper.stop()
         with self._lock:
             live = list(self._live)
         for sandbox in live:
@@ -259,6 +263,11 @@ class NamespaceSandbox(Machine):
             if room:
                 self._backend.end(room, keep=False)
             self._backend.let_go(source)
+
+    @property
+    def pid(self) -> int:
+        """Of its first process, on the host."""
+        return self._need_room().pid
 
     def alive(self) -> bool:
         """Whether its processes still run; cheap."""

@@ -23,61 +23,86 @@ from palestra.envs.sandbox.base import Finished
 from palestra.envs.sandbox.errors import SandboxLostError
 from palestra.envs.sandbox.machine import Machine
 
-# Runs inside. A forked waiter reports how its own child, which runs the snippet, ended; the interpreter itself
-# never runs any. The answer has the form of native/sandbox.h's struct result.
+# Runs inside. The interpreter itself never runs a snippet: it forks for each, and tells how the child ended in the
+# form of native/sandbox.h's struct result.
 _INTERPRETER = """
-import gc, os, signal, socket, struct, sys, traceback
+import gc, os, resource, select, signal, socket, struct, sys, traceback
 {imports}
 
-def snippet(code):
+def run(source):
+    with open(source) as file:
+        code = file.read()
     sys.argv[:] = ["-c"]
-    space = dict(globals_of_snippets, __name__="__main__")
     try:
-        exec(compile(code, "<snippet>", "exec"), space)
-        status = 0
+        exec(compile(code, "<snippet>", "exec"), dict(for_snippets, __name__="__main__"))
+        return 0
     except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-        if end.code is not None and not isinstance(end.code, int):
-            print(end.code, file=sys.stderr)
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
     except BaseException:
         kind, error, trace = sys.exc_info()
         traceback.print_exception(kind, error, trace.tb_next)
-        status = 1
+    return 1
+
+def child(source, out, err):
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for fd in (orders.fileno(), woken, waker, *running.values()):
+        os.close(fd)
+    for fd, wanted in ((os.open(os.devnull, os.O_RDONLY), 0), (out, 1), (err, 2)):
+        os.dup2(fd, wanted)
+        os.close(fd)
+    status = run(source)
     try:
-        sys.stdout.flush(); sys.stderr.flush()
+        sys.stdout.flush()
+        sys.stderr.flush()
     finally:
         os._exit(status & 255)
 
-def wait_for_one(report, source, out, err):
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    pid = os.fork()
-    if pid == 0:
-        null = os.open(os.devnull, os.O_RDONLY)
-        for fd, wanted in ((null, 0), (out, 1), (err, 2)):
-            os.dup2(fd, wanted)
-        with open(source, "rb") as file:
-            code = file.read()
-        os.close(report); os.close(out); os.close(err); os.close(null)
-        snippet(code)
-    os.close(out); os.close(err)
-    _, status, used = os.wait4(pid, 0)
-    os.write(report, struct.pack("=IiQII", 1, status, int((used.ru_utime + used.ru_stime) * 1e6), 0, 0))
-    os._exit(0)
-
-globals_of_snippets = dict(globals())
-for name in ("snippet", "wait_for_one"): globals_of_snippets.pop(name)
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-gc.freeze()
-orders = socket.socket(fileno=os.dup(0))
-while True:
+def begin():
     word, fds, _, _ = socket.recv_fds(orders, 1, 4)
     if not word:
-        break
-    if os.fork() == 0:
-        orders.close()
-        wait_for_one(*fds)
-    for fd in fds:
+        sys.exit()
+    report, *others = fds
+    pid = os.fork()
+    if pid == 0:
+        os.close(report)
+        child(*others)
+    running[pid] = report
+    for fd in others:
         os.close(fd)
+
+def report_ended():
+    os.read(woken, 4096)
+    while running:
+        pid, status, used = os.wait4(-1, os.WNOHANG)
+        if pid == 0:
+            break
+        cpu_us = int((used.ru_utime + used.ru_stime) * 1e6)
+        fd = running.pop(pid)
+        try:
+            os.write(fd, struct.pack("=IiQII", 1, status, cpu_us, 0, 0))
+        except OSError:
+            pass
+        os.close(fd)
+
+for_snippets = dict(globals())
+running = {}
+woken, waker = os.pipe()
+os.set_blocking(waker, False)
+signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+signal.signal(signal.SIGCHLD, lambda *_: None)
+signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+orders = socket.socket(fileno=os.dup(0))
+exec(compile("pass", "<snippet>", "exec"), {})
+gc.freeze()
+poll = select.poll()
+poll.register(orders, select.POLLIN)
+poll.register(woken, select.POLLIN)
+while True:
+    for fd, _ in poll.poll():
+        begin() if fd == orders.fileno() else report_ended()
 """
 
 
@@ -103,7 +128,10 @@ class SnippetRunner:
                 self._order([theirs.fileno(), source, *(pipe.write_end for pipe in pipes)])
             timeout_s = limits.timeout_s if timeout_s is None else timeout_s
             wait = _SnippetWait(ours, pipes, timeout_s, limits.flood_bytes, self._sandbox.kill)
-            return self._sandbox.finished(wait.outcome(), ["python3"], time.perf_counter() - began)
+            outcome = wait.outcome()
+        if outcome.timed_out or outcome.flooded:
+            self.close()  # it was killed with everything else
+        return self._sandbox.finished(outcome, ["python3"], time.perf_counter() - began)
 
     def close(self) -> None:
         """End the interpreter. Idempotent."""

@@ -42,6 +42,8 @@ def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in LEAVES} == {
         "demo", "tasks list", "tasks show", "tasks validate", "rollout", "eval run", "eval compare", "train",
         "show", "proxy", "engine serve",
+        "tasks make commit", "tasks make release", "tasks make bugs",
+        "sandbox list", "sandbox build", "sandbox load", "sandbox check", "sandbox reap",
     }  # fmt: skip
 
 

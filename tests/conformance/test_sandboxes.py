@@ -305,6 +305,16 @@ def test_what_cannot_be_written_says_why(shared: Sandbox, path: str, error: type
         shared.write(path, b"x")
 
 
+def test_a_path_that_is_refused_harms_nothing_else(shared: Sandbox) -> None:
+    shared.exec("sleep 88 > /dev/null 2>&1 &")
+    for _ in range(50):
+        with pytest.raises(FileNotFoundError):
+            shared.read("/no/such/file")
+        with pytest.raises(PermissionError):
+            shared.write("/etc/new", b"x")
+    assert text(shared, "pkill -cf 'sleep 88'").strip() == "1"
+
+
 def test_a_pipe_is_no_file_and_does_not_block(shared: Sandbox) -> None:
     shared.exec("mkfifo /tmp/pipe")
     with pytest.raises(OSError):

@@ -113,8 +113,10 @@ def left_in_docker(made: Backend, pid: int) -> list[str]:
 def test_a_label_names_a_living_process() -> None:
     assert owner.alive(owner.label())
     assert not owner.alive(f"{os.getpid()}-1") and not owner.alive("") and not owner.alive("x-y")
-    with subprocess.Popen(["true"]) as process:
+    with subprocess.Popen(["sleep", "60"]) as process:
         label = owner.label(process.pid)
+        assert owner.alive(label)
+        process.kill()
     assert not owner.alive(label)
 
 

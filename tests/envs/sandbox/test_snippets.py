@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -55,6 +56,20 @@ def test_a_timeout_ends_it_and_the_next_one_runs(python: SnippetRunner) -> None:
     done = python.run("print('begun', flush=True)\nwhile True: pass", timeout_s=0.5)
     assert done.timed_out and done.breach == "time" and done.stdout == b"begun\n" and done.exit_code == -9
     assert python.run("print('next')").stdout == b"next\n"
+
+
+def test_snippets_run_at_the_same_time(python: SnippetRunner) -> None:
+    done: list[bytes] = []
+    wait = "import os, time\nopen('/tmp/{0}', 'w')\nwhile not os.path.exists('/tmp/{1}'): time.sleep(.01)\nprint('{0}')"
+    pairs = [("one", "two"), ("two", "one")]
+    threads = [
+        threading.Thread(target=lambda p=p: done.append(python.run(wait.format(*p)).stdout)) for p in pairs
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(done) == [b"one\n", b"two\n"]
 
 
 def test_a_flood_is_ended(python: SnippetRunner) -> None:
