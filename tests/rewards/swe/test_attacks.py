@@ -205,7 +205,7 @@ def test_files_that_decide_are_put_back(name: str) -> None:
 @pytest.mark.parametrize("name", CODE)
 def test_code_under_test_cannot_decide(name: str) -> None:
     code, says = CODE[name]
-    suite = task().data["suite"] | {"timeout_s": 8}
+    suite = task().data["suite"] | {"timeout_s": 4}
     score = graded(appended(code), **({"suite": _suite(suite)} if name == "it hangs" else {}))
     assert score.value == 0.0 and says in score.evidence, score.evidence
 
