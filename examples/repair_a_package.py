@@ -30,6 +30,6 @@ for action in (
 print(f"without the tests: {env.score().value}, {env.score().evidence}")
 env.restore(start)
 for action in env.solution():
-    observation, reward, _, _, info = env.step(action)
+    observation, reward, terminated, truncated, info = env.step(action)
 print(f"with the solution: {reward}, {env.score().evidence}")
 env.close()
