@@ -21,6 +21,11 @@ def instance_id(task: Task) -> str:
     return str(repair_of(task).extra.get("instance_id") or task.id.replace("/", "__"))
 
 
+def official_ids(tests: Iterable[str]) -> list[str]:
+    """Test ids as the parsers of SWE-bench read them from a log: up to the first blank, each once, in order."""
+    return list(dict.fromkeys(test.split()[0] for test in tests))
+
+
 def instance(task: Task) -> dict[str, object]:
     """A repair task as a record of a SWE-bench data set; FAIL_TO_PASS and PASS_TO_PASS are JSON text, as there."""
     repair = repair_of(task)
@@ -33,8 +38,8 @@ def instance(task: Task) -> dict[str, object]:
         "patch": repair.patch,
         "test_patch": repair.test_patch,
         "version": str(repair.extra.get("version", "")),
-        "FAIL_TO_PASS": orjson.dumps(repair.fail_to_pass).decode(),
-        "PASS_TO_PASS": orjson.dumps(repair.pass_to_pass).decode(),
+        "FAIL_TO_PASS": orjson.dumps(official_ids(repair.fail_to_pass)).decode(),
+        "PASS_TO_PASS": orjson.dumps(official_ids(repair.pass_to_pass)).decode(),
     }
 
 

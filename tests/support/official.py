@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from needs import need
+from palestra.rewards.swe.predictions import official_ids
 from palestra.rewards.swe.rules import judge
 from palestra.rewards.swe.suite import SuiteRun
 from palestra.tasks.swe.repair import repair_of
@@ -39,12 +40,18 @@ def official(log: str, fail: list[str], keep: list[str], predictions: Path | Non
 
 
 def agrees(run: SuiteRun, of: Task) -> bool:
-    """Whether the official verdict on the output of a run is ours on its report; ours is returned."""
+    """Whether a run resolves the task, after a look at whether the official verdict on its output is ours.
+
+    Ids that the official parser cuts off at a blank may stand for several tests; those that disagree are left out.
+    """
     repair = repair_of(of)
     ours = judge(run.statuses, repair.fail_to_pass, repair.pass_to_pass)
-    theirs = official(run.log, list(repair.fail_to_pass), list(repair.pass_to_pass))
-    report = theirs["report"]
-    assert report["resolved"] is ours.resolved
-    assert sorted(report["tests_status"]["FAIL_TO_PASS"]["success"]) == sorted(ours.fixed)
-    assert sorted(report["tests_status"]["PASS_TO_PASS"]["success"]) == sorted(ours.kept)
-    return bool(ours.resolved)
+    fail, keep = official_ids(repair.fail_to_pass), official_ids(repair.pass_to_pass)
+    report = official(run.log, fail, keep)["report"]
+    mixed = {*official_ids((*ours.fixed, *ours.kept))} & {*official_ids((*ours.not_fixed, *ours.not_kept))}
+    status = report["tests_status"]
+    assert {*status["FAIL_TO_PASS"]["success"]} - mixed == {*official_ids(ours.fixed)} - mixed
+    assert {*status["PASS_TO_PASS"]["success"]} - mixed == {*official_ids(ours.kept)} - mixed
+    assert len(mixed) <= 0.05 * len(fail + keep)
+    assert mixed or report["resolved"] is ours.resolved
+    return ours.resolved
