@@ -20,6 +20,7 @@ ENVS: dict[str, tuple[str, str]] = {
     "palestra/SqlBrowse-v0": ("palestra.envs.sql_variants:SqlBrowseEnv", "sql-tiny"),
     "palestra/SqlReex-v0": ("palestra.envs.sql_variants:SqlReexEnv", "sql-tiny"),
     "palestra/TextWorld-v0": ("palestra.envs.textworld_env:TextWorldEnv", "textworld"),
+    "palestra/Swe-v0": ("palestra.envs.swe:SweEnv", "swe-tiny"),
 }
 """Gymnasium id -> (class, the task set that `reset` draws from by default)."""
 

@@ -163,3 +163,19 @@ register_tasks("alfworld", "palestra.tasks.text_worlds:load_alfworld", "ALFWorld
 register_tasks(
     "scienceworld", "palestra.tasks.text_worlds:load_scienceworld", "ScienceWorld, with its official splits"
 )
+register_tasks("swe-tiny", "palestra.tasks.swe.tiny:load", "planted bugs in small packages, split by package")
+register_tasks(
+    "swebench", "palestra.tasks.swe.swebench:load_swebench", "SWE-bench; parameters: path, repo_root"
+)
+register_tasks("swebench-pro", "palestra.tasks.swe.swebench:load_pro", "SWE-bench Pro; also needs repo_root")
+register_tasks("multi-swe-bench", "palestra.tasks.swe.swebench:load_multi_swebench", "Multi-SWE-bench; path")
+register_tasks(
+    "quixbugs", "palestra.tasks.swe.benchmarks:load_quixbugs", "QuixBugs; parameter: path of a clone"
+)
+register_tasks(
+    "bugsinpy", "palestra.tasks.swe.benchmarks:load_bugsinpy", "BugsInPy; parameters: path, repo_root"
+)
+register_tasks("harbor", "palestra.tasks.swe.benchmarks:load_harbor", "Harbor task folders; parameter: path")
+register_tasks(
+    "swe-releases", "palestra.tasks.swe.releases:load", "changes between releases of PyPI packages"
+)

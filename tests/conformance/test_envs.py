@@ -20,6 +20,7 @@ from mcp.client.client import Client
 from websockets.asyncio.client import connect
 
 import palestra.envs
+import swe
 from palestra.envs.env import TaskEnv
 from palestra.envs.errors import EnvStateError
 from serving import serving
@@ -30,8 +31,13 @@ SLOW = {"palestra/ScienceWorld-v0"}
 INFO_KEYS = {"anchor", "state_digest", "valid_action", "timings"}
 
 
+NEEDS = {"palestra/Swe-v0": swe.machines}
+"""What an environment cannot do without, by its id; called before its tests."""
+
+
 @pytest.fixture(params=[pytest.param(i, marks=[pytest.mark.slow] if i in SLOW else []) for i in IDS])
 def env_id(request: pytest.FixtureRequest) -> str:
+    NEEDS.get(request.param, lambda: None)()
     return str(request.param)
 
 
