@@ -6,7 +6,10 @@ it first. Without tasks or a task of their own, environments play the small buil
 
 import gymnasium
 
-ENVS: dict[str, tuple[str, str]] = {"palestra/Sql-v0": ("palestra.envs.sql:SqlEnv", "sql-tiny")}
+ENVS: dict[str, tuple[str, str]] = {
+    "palestra/Sql-v0": ("palestra.envs.sql:SqlEnv", "sql-tiny"),
+    "palestra/Web-v0": ("palestra.envs.web.env:WebEnv", "web-sites"),
+}
 """Gymnasium id -> (class, the task set that `reset` draws from by default)."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
@@ -13,6 +14,8 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import palestra.envs
+from browsers import browser
+from needs import need
 from palestra.envs.env import TaskEnv
 from palestra.envs.errors import EnvStateError
 
@@ -20,16 +23,28 @@ IDS = sorted(palestra.envs.ENVS)
 INFO_KEYS = {"anchor", "state_digest", "valid_action", "timings"}
 
 
-@pytest.fixture(params=IDS)
+SERVICES = {"palestra/Web-v0": (browser, "Chromium and the extra `web`: tests/services/chromium.sh")}
+"""What an environment cannot do without, and how to get it."""
+
+
+def swept() -> list[Any]:
+    """Every id; those that share a service are one group, so that it is started once."""
+    return [pytest.param(i, marks=pytest.mark.xdist_group(i)) if i in SERVICES else i for i in IDS]
+
+
+@pytest.fixture(params=swept())
 def env_id(request: pytest.FixtureRequest) -> str:
+    found, what = SERVICES.get(request.param, (lambda: True, ""))
+    need(found(), what)
     return str(request.param)
 
 
 @pytest.fixture
-def env(env_id: str) -> TaskEnv:
+def env(env_id: str) -> Iterator[TaskEnv]:
     made = gymnasium.make(env_id).unwrapped
     assert isinstance(made, TaskEnv)
-    return made
+    yield made
+    made.close()
 
 
 def actions(env: TaskEnv) -> list[str]:
