@@ -147,6 +147,10 @@ register_tasks("spider", "palestra.tasks.sql.loaders:load_spider", "Spider; para
 register_tasks("bird", "palestra.tasks.sql.loaders:load_bird", "BIRD; parameters: path, db_root")
 register_tasks("spider2", "palestra.tasks.sql.loaders:load_spider2", "Spider 2.0-lite; also gold_dir")
 register_tasks("sql-gym-kinds", "palestra.tasks.sql.gym.pack:load_by_kind", "the same, split by kind")
-register_tasks("web-sites", "palestra.tasks.web.sites.build:load", "generated tasks on a shop, a forum and a desk")
-register_tasks("miniwob", "palestra.tasks.web.miniwob:load", "MiniWoB++, split by seed; parameters: only, train")
+register_tasks(
+    "web-sites", "palestra.tasks.web.sites.build:load", "generated tasks on a shop, a forum and a desk"
+)
+register_tasks(
+    "miniwob", "palestra.tasks.web.miniwob:load", "MiniWoB++, split by seed; parameters: only, train"
+)
 register_tasks("miniwob-tasks", "palestra.tasks.web.miniwob:load_by_page", "MiniWoB++, split by page")

@@ -57,7 +57,9 @@ class WebEnv(TaskEnv):
 
     family: ClassVar[str] = "web"
 
-    def __init__(self, tasks: TaskSet | str | None = None, max_chars: int = 6000, header: bool = True) -> None:
+    def __init__(
+        self, tasks: TaskSet | str | None = None, max_chars: int = 6000, header: bool = True
+    ) -> None:
         """`max_chars` bounds what is shown of a page; `header`: show tab, title, URL and scroll position."""
         super().__init__(tasks)
         self._max_chars, self._header = max_chars, header
@@ -387,5 +389,3 @@ def parse_text(text: str, tools: Mapping[str, Any]) -> tuple[str, dict[str, Any]
 def as_action(name: str, **arguments: Any) -> str:
     """A tool call as JSON."""
     return orjson.dumps({"name": name, "arguments": arguments}).decode()
-
-

@@ -102,7 +102,9 @@ async def press(tab: Tab, key: str, target: str | None) -> None:
         await tab.page.keyboard.press(key)
     except Exception as error:
         if "Unknown key" in str(error):
-            raise ToolError(f"there is no key {key[:40]!r}; for example Enter, Tab, ArrowDown, Control+a") from None
+            raise ToolError(
+                f"there is no key {key[:40]!r}; for example Enter, Tab, ArrowDown, Control+a"
+            ) from None
         raise
 
 

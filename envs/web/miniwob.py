@@ -34,9 +34,26 @@ from palestra.trajectories.model import Score
 HOST = "miniwob.test"
 NAME, VERSION = "miniwob-raw-reward", "1"
 FRESH: frozenset[str] = frozenset(
-    """book-flight book-flight-nodelay chase-circle choose-date choose-date-easy choose-date-medium choose-date-nodelay
-    click-pie click-pie-nodelay email-inbox moving-items scroll-text-2 search-engine stock-market use-autocomplete
-    use-autocomplete-nodelay use-colorwheel use-colorwheel-2""".split()
+    [
+        "book-flight",
+        "book-flight-nodelay",
+        "chase-circle",
+        "choose-date",
+        "choose-date-easy",
+        "choose-date-medium",
+        "choose-date-nodelay",
+        "click-pie",
+        "click-pie-nodelay",
+        "email-inbox",
+        "moving-items",
+        "scroll-text-2",
+        "search-engine",
+        "stock-market",
+        "use-autocomplete",
+        "use-autocomplete-nodelay",
+        "use-colorwheel",
+        "use-colorwheel-2",
+    ]
 )
 """Tasks whose page keeps something from one episode to the next, so that it is loaded anew."""
 
@@ -117,7 +134,7 @@ class MiniWob:
         self.path = f"/miniwob/{self.name}.html" if "/" not in self.name else f"/{self.name}"
         if page(self.path) is None:
             raise EnvSetupError(f"task {task.id!r}: miniwob has no page {self.name!r}")
-        self._box = ""
+        self._box = self.goal = ""
         self.result: tuple[bool, float, str] = (False, 0.0, "")
 
     async def begin(self, session: Session, task: Task) -> str:
@@ -132,7 +149,8 @@ class MiniWob:
         _, _, instruction = await asyncio.gather(
             tab.page.mouse.move(0, 0), tab.ask("reset"), self._call(session, "begin", self.seed)
         )
-        return str(instruction)
+        self.goal = str(instruction)
+        return self.goal
 
     async def after_step(self, session: Session) -> bool:
         """Let time pass until the episode has ended."""
@@ -163,7 +181,7 @@ class MiniWob:
         from palestra.envs.web.miniwob_oracles import ORACLES
 
         oracle = ORACLES.get(self.name)
-        return iter(()) if oracle is None else oracle(view)
+        return iter(()) if oracle is None else oracle(self.goal, view)
 
     def cheats(self, task: Task) -> Mapping[str, Sequence[str]]:
         """Ways to the reward that do not go through the task."""

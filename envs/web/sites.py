@@ -37,7 +37,9 @@ class SiteTarget:
     def __init__(self, task: Task) -> None:
         name = str(task.data["site"])
         if name not in CLASSES:
-            raise EnvSetupError(f"task {task.id!r}: there is no site {name!r}; there are {', '.join(CLASSES)}")
+            raise EnvSetupError(
+                f"task {task.id!r}: there is no site {name!r}; there are {', '.join(CLASSES)}"
+            )
         try:
             self.database = opened(initial(name, int(task.data["seed"])))
         except (sqlite3.Error, ValueError) as error:
@@ -85,7 +87,11 @@ class SiteTarget:
 
     def cheats(self, task: Task) -> Mapping[str, Sequence[str]]:
         """Handing in at once, and the task's near misses."""
-        at_once = {} if not task.data.get("gold") else {"at once": ('{"name": "submit", "arguments": {"answer": ""}}',)}
+        at_once = (
+            {}
+            if not task.data.get("gold")
+            else {"at once": ('{"name": "submit", "arguments": {"answer": ""}}',)}
+        )
         return at_once | dict(task.data.get("near_misses", {}))
 
 

@@ -25,7 +25,12 @@ STEP_MS = 500
 """What passes in the page in each step."""
 LOAD_S = 8.0
 _WORLD = "palestra"
-_GONE = ("Cannot find context", "Execution context was destroyed", "Inspected target navigated", "uniqueContextId")
+_GONE = (
+    "Cannot find context",
+    "Execution context was destroyed",
+    "Inspected target navigated",
+    "uniqueContextId",
+)
 
 
 @functools.cache
@@ -209,4 +214,6 @@ class Tab:
 def _is_gone(error: Exception) -> bool:
     """Whether a DevTools command failed because the document it was for is no longer there."""
     text = str(error)
-    return any(sign in text for sign in _GONE) or "Cannot find object" in text or "Could not find object" in text
+    return (
+        any(sign in text for sign in _GONE) or "Cannot find object" in text or "Could not find object" in text
+    )

@@ -48,9 +48,7 @@ def load(only: str = "", train: int = SEEDS["train"], turns: int = _BUDGET.turns
 @functools.cache
 def load_by_page(seeds: int = 5) -> TaskSet:
     """Each page in one split: a tenth in dev, a fifth in test, by a hash of its name."""
-    tasks = [
-        make(page, split_of(page), _FIRST[split_of(page)] + n) for page in pages() for n in range(seeds)
-    ]
+    tasks = [make(page, split_of(page), _FIRST[split_of(page)] + n) for page in pages() for n in range(seeds)]
     return TaskSet("miniwob-tasks", sorted(tasks, key=lambda task: SPLITS.index(task.split)))
 
 

@@ -52,7 +52,10 @@ class Desk(Site):
 
     async def book(self, request: Request) -> Response:
         """Book a room."""
-        room, form = self.row("SELECT * FROM room WHERE id = ?", request.path_params["id"]), await request.form()
+        room, form = (
+            self.row("SELECT * FROM room WHERE id = ?", request.path_params["id"]),
+            await request.form(),
+        )
         when = choice(form, "day", DAYS), choice(form, "slot", SLOTS)
         self.run("INSERT INTO booking (room_id, day, slot, title, owner) VALUES (?, ?, ?, ?, ?)",
                  room["id"], *when, field(form, "title"), self.user)  # fmt: skip
@@ -60,9 +63,7 @@ class Desk(Site):
 
     async def bookings(self, request: Request) -> Response:
         """One's own bookings."""
-        sql = (
-            "SELECT booking.*, name FROM booking JOIN room ON room.id = room_id WHERE owner = ? ORDER BY day, slot, name"
-        )
+        sql = "SELECT booking.*, name FROM booking JOIN room ON room.id = room_id WHERE owner = ? ORDER BY day, slot, name"
         return self.page("bookings", bookings=self.rows(sql, self.user))
 
     async def booking(self, request: Request) -> Response:
@@ -117,7 +118,9 @@ class Desk(Site):
     async def comment(self, request: Request) -> Response:
         """Comment on a ticket."""
         ticket, body = self._ticket(request), field(await request.form(), "text")
-        self.run("INSERT INTO comment (ticket_id, author, body) VALUES (?, ?, ?)", ticket["id"], self.user, body)
+        self.run(
+            "INSERT INTO comment (ticket_id, author, body) VALUES (?, ?, ?)", ticket["id"], self.user, body
+        )
         return go(f"/tickets/{ticket['id']}")
 
     def _own(self, request: Request) -> Row:

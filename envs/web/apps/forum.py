@@ -72,7 +72,9 @@ class Forum(Site):
             " WHERE thread_id = ? ORDER BY id",
             thread["id"],
         )
-        followed = bool(self.rows("SELECT 1 FROM follow WHERE thread_id = ? AND person = ?", thread["id"], self.user))
+        followed = bool(
+            self.rows("SELECT 1 FROM follow WHERE thread_id = ? AND person = ?", thread["id"], self.user)
+        )
         return self.page("thread", thread=thread, posts=posts, followed=followed, moderator=self._moderator)
 
     async def reply(self, request: Request) -> Response:

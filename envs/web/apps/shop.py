@@ -46,7 +46,9 @@ class Shop(Site):
     async def home(self, request: Request) -> Response:
         """All products, or those that a search finds."""
         words = request.query_params.get("q", "").strip()
-        found = self.rows("SELECT * FROM product WHERE name LIKE ? ORDER BY name", f"%{words}%") if words else []
+        found = (
+            self.rows("SELECT * FROM product WHERE name LIKE ? ORDER BY name", f"%{words}%") if words else []
+        )
         return self.page("home", words=words, products=found, categories=sorted(THINGS))
 
     async def category(self, request: Request) -> Response:
@@ -88,7 +90,9 @@ class Shop(Site):
 
     async def wishes(self, request: Request) -> Response:
         """The wish list."""
-        return self.page("wishes", products=self.rows("SELECT product.* FROM wish JOIN product ON id = product_id"))
+        return self.page(
+            "wishes", products=self.rows("SELECT product.* FROM wish JOIN product ON id = product_id")
+        )
 
     async def cart(self, request: Request) -> Response:
         """What is in the cart."""
@@ -101,7 +105,9 @@ class Shop(Site):
         if "remove" in form:
             self.run("DELETE FROM cart WHERE product_id = ?", number)
         else:
-            self.run("UPDATE cart SET quantity = ? WHERE product_id = ?", whole(form, "quantity", 1, 99), number)
+            self.run(
+                "UPDATE cart SET quantity = ? WHERE product_id = ?", whole(form, "quantity", 1, 99), number
+            )
         return go("/cart")
 
     async def checkout(self, request: Request) -> Response:
@@ -119,7 +125,9 @@ class Shop(Site):
                  *address, how)  # fmt: skip
         number = self.row("SELECT max(id) AS id FROM orders")["id"]
         for line in lines:
-            self.run("INSERT INTO line VALUES (?, ?, ?, ?)", number, line["id"], line["quantity"], line["cents"])
+            self.run(
+                "INSERT INTO line VALUES (?, ?, ?, ?)", number, line["id"], line["quantity"], line["cents"]
+            )
             self.run("UPDATE product SET stock = stock - ? WHERE id = ?", line["quantity"], line["id"])
         self.run("DELETE FROM cart")
         return self.page("message", message=f"Thank you. Your order has the number {number}.")

@@ -18,7 +18,7 @@ from typing import Any
 from palestra.tasks.task import SPLITS, Budget, Split, Task, TaskSet
 
 SITES = ("shop", "forum", "desk")
-SEEDS: dict[Split, Sequence[int]] = {"train": range(0, 8), "dev": range(100, 102), "test": range(200, 204)}
+SEEDS: dict[Split, Sequence[int]] = {"train": range(8), "dev": range(100, 102), "test": range(200, 204)}
 _BUDGET = Budget(turns=40, tokens=65_536, wall_s=600, command_s=20)
 
 
@@ -73,7 +73,13 @@ def opened(state: bytes) -> sqlite3.Connection:
 def load(only: str = "") -> TaskSet:
     """`web-sites`: every kind of every site, or of the sites named in `only`, by seeds that splits do not share."""
     chosen = [s for s in SITES if not only or s in only.split(",")]
-    tasks = [task for split in SPLITS for site in chosen for seed in SEEDS[split] for task in _tasks(site, split, seed)]
+    tasks = [
+        task
+        for split in SPLITS
+        for site in chosen
+        for seed in SEEDS[split]
+        for task in _tasks(site, split, seed)
+    ]
     return TaskSet("web-sites", tasks)
 
 

@@ -19,7 +19,16 @@ CREATE TABLE comment (id INTEGER PRIMARY KEY, ticket_id INTEGER, author TEXT, bo
 ROOMS = ("Alder", "Birch", "Cedar", "Elm", "Fir", "Hazel")
 DAYS = ("2024-06-03", "2024-06-04", "2024-06-05")
 SLOTS = ("09:00", "11:00", "13:00", "15:00")
-TITLES = "Budget review,Team lunch,Interview,Planning,Training,Retrospective,Demo,Workshop".split(",")
+TITLES = [
+    "Budget review",
+    "Team lunch",
+    "Interview",
+    "Planning",
+    "Training",
+    "Retrospective",
+    "Demo",
+    "Workshop",
+]
 STAFF = ("robin", "ines", "jonas", "kaya", "liam")
 SUBJECTS = (
     "Printer out of toner", "Door does not lock", "Heating is off", "Screen flickers", "No network in the kitchen",
@@ -35,13 +44,23 @@ def build(seed: int) -> bytes:
     """The desk of one seed."""
     rng = random.Random(f"desk/{seed}")
     seats = rng.sample((4, 6, 8, 10, 12, 20), len(ROOMS))
-    rooms = [(i, r, n, rng.randint(1, 4), rng.randint(0, 1)) for i, (r, n) in enumerate(zip(ROOMS, seats, strict=True), 1)]
+    rooms = [
+        (i, r, n, rng.randint(1, 4), rng.randint(0, 1))
+        for i, (r, n) in enumerate(zip(ROOMS, seats, strict=True), 1)
+    ]
     places = rng.sample([(r[0], day, slot) for r in rooms for day in DAYS for slot in SLOTS], 18)
     titles = [f"{t} {chr(65 + i // len(TITLES))}" for i, t in enumerate(TITLES * 3)][:18]
     owners = ["robin"] * 4 + [rng.choice(STAFF[1:]) for _ in range(14)]
     bookings = [(i, *p, t, o) for i, (p, t, o) in enumerate(zip(places, titles, owners, strict=True), 1)]
     tickets = [
-        (i, s, rng.choice(CATEGORIES), rng.choice(PRIORITIES), STATUSES[i % 3] if i < 7 else "open", rng.choice(STAFF))
+        (
+            i,
+            s,
+            rng.choice(CATEGORIES),
+            rng.choice(PRIORITIES),
+            STATUSES[i % 3] if i < 7 else "open",
+            rng.choice(STAFF),
+        )
         for i, s in enumerate(rng.sample(SUBJECTS, len(SUBJECTS)), 1)
     ]
     comments = [(i, rng.randint(1, 10), rng.choice(STAFF), rng.choice(REMARKS)) for i in range(1, 9)]
@@ -51,7 +70,9 @@ def build(seed: int) -> bytes:
 def _free(db: sqlite3.Connection, rng: random.Random) -> list[tuple[str, str, str]]:
     """Two free places as (room, day, slot)."""
     taken = set(rows(db, "SELECT name, day, slot FROM booking JOIN room ON room.id = room_id"))
-    return rng.sample([p for p in ((r, d, s) for r in ROOMS for d in DAYS for s in SLOTS) if p not in taken], 2)
+    return rng.sample(
+        [p for p in ((r, d, s) for r in ROOMS for d in DAYS for s in SLOTS) if p not in taken], 2
+    )
 
 
 def _book(place: tuple[str, str, str], title: str) -> list[str]:
@@ -67,7 +88,9 @@ def _room(db: sqlite3.Connection, name: str) -> int:
 def _insert(db: sqlite3.Connection, place: tuple[str, str, str], title: str) -> str:
     number = one(db, "SELECT max(id) + 1 FROM booking")
     room, day, slot = place
-    return f"INSERT INTO booking VALUES ({number}, {_room(db, room)}, '{day}', '{slot}', {text(title)}, 'robin')"
+    return (
+        f"INSERT INTO booking VALUES ({number}, {_room(db, room)}, '{day}', '{slot}', {text(title)}, 'robin')"
+    )
 
 
 def book(db: sqlite3.Connection, rng: random.Random) -> Goal:
@@ -177,7 +200,10 @@ def close(db: sqlite3.Connection, rng: random.Random) -> Goal:
         f'Close the ticket "{subject}".',
         _work(subject, shut),
         [f"UPDATE ticket SET status = 'closed' WHERE id = {a}"],
-        near_misses={"other ticket": _work(other, shut), "waiting": _work(subject, choose("Status", "waiting"))},
+        near_misses={
+            "other ticket": _work(other, shut),
+            "waiting": _work(subject, choose("Status", "waiting")),
+        },
     )
 
 
@@ -220,22 +246,34 @@ def open_ticket(db: sqlite3.Connection, rng: random.Random) -> Goal:
 
     def write(kind: str, urgency: str) -> list[str]:
         fields = [fill("Subject", subject), choose("Category", kind), choose("Priority", urgency)]
-        return [click("link", "Tickets"), click("link", "New ticket"), *fields, click("button", "Create"), done()]
+        return [
+            click("link", "Tickets"),
+            click("link", "New ticket"),
+            *fields,
+            click("button", "Create"),
+            done(),
+        ]
 
     other = next(c for c in CATEGORIES if c != category)
     return Goal(
         f'Create a ticket "{subject}" in the category {category} with {priority} priority.',
         write(category, priority),
-        [f"INSERT INTO ticket VALUES ({number}, {text(subject)}, '{category}', '{priority}', 'open', 'robin')"],
+        [
+            f"INSERT INTO ticket VALUES ({number}, {text(subject)}, '{category}', '{priority}', 'open', 'robin')"
+        ],
         near_misses={"other category": write(other, priority), "normal priority": write(category, "normal")},
     )
 
 
 def close_all(db: sqlite3.Connection, rng: random.Random) -> Goal:
     """Every open ticket of one person."""
-    people = rows(db, "SELECT assignee FROM ticket WHERE status = 'open' GROUP BY assignee ORDER BY count(*), 1")
+    people = rows(
+        db, "SELECT assignee FROM ticket WHERE status = 'open' GROUP BY assignee ORDER BY count(*), 1"
+    )
     person = people[-1]
-    subjects = rows(db, "SELECT subject FROM ticket WHERE status = 'open' AND assignee = ? ORDER BY id", person)
+    subjects = rows(
+        db, "SELECT subject FROM ticket WHERE status = 'open' AND assignee = ? ORDER BY id", person
+    )
 
     def each(names: list[str]) -> list[str]:
         return [a for s in names for a in _work(s, choose("Status", "closed"))[:-1]]
@@ -264,7 +302,10 @@ def how_many_open(db: sqlite3.Connection, rng: random.Random) -> Goal:
 def who_has(db: sqlite3.Connection, rng: random.Random) -> Goal:
     """A question about a room."""
     room, day, slot, owner = rng.choice(
-        rows(db, "SELECT name, day, slot, owner FROM booking JOIN room ON room.id = room_id ORDER BY booking.id")
+        rows(
+            db,
+            "SELECT name, day, slot, owner FROM booking JOIN room ON room.id = room_id ORDER BY booking.id",
+        )
     )
     look = [click("link", "Rooms"), click("link", room)]
     wrong = next(p for p in STAFF if p != owner)

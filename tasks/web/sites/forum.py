@@ -24,7 +24,20 @@ TITLES = (
     "How do you keep {} clean?", "Looking for a good {}", "My first {}", "Is a {} worth it?", "Selling a {}",
     "What to do about a broken {}",
 )  # fmt: skip
-OBJECTS = "chain saddle pan knife hedge pond guitar drum pump oven fern flute".split()
+OBJECTS = [
+    "chain",
+    "saddle",
+    "pan",
+    "knife",
+    "hedge",
+    "pond",
+    "guitar",
+    "drum",
+    "pump",
+    "oven",
+    "fern",
+    "flute",
+]
 BODIES = (
     "I would ask around first.", "Same here, it took me a year.", "Have a look at the manual.",
     "Do not buy a cheap one.", "That worked for me, thank you.", "It depends on the weather.",
@@ -47,9 +60,7 @@ def build(seed: int) -> bytes:
         for author, body in zip(authors, bodies, strict=True):
             posts.append((len(posts) + 1, thread[0], author, body))
     votes = [(rng.randint(1, len(posts)), p) for p in PEOPLE[1:]]
-    return image(
-        SCHEMA, {"person": people, "board": boards, "thread": threads, "post": posts, "vote": votes}
-    )
+    return image(SCHEMA, {"person": people, "board": boards, "thread": threads, "post": posts, "vote": votes})
 
 
 def _threads(db: sqlite3.Connection, rng: random.Random, own: bool = False) -> list[tuple[int, str, str]]:
@@ -66,7 +77,10 @@ def _open(title: str, board: str) -> list[str]:
 def new_thread(db: sqlite3.Connection, rng: random.Random) -> Goal:
     """A title and a first post on a board."""
     board, other = rng.sample(BOARDS, 2)
-    title, body = f"Where to buy a {rng.choice(OBJECTS)} in {rng.choice(('May', 'June', 'July'))}?", rng.choice(BODIES)
+    title, body = (
+        f"Where to buy a {rng.choice(OBJECTS)} in {rng.choice(('May', 'June', 'July'))}?",
+        rng.choice(BODIES),
+    )
     thread, post = one(db, "SELECT max(id) + 1 FROM thread"), one(db, "SELECT max(id) + 1 FROM post")
     number = one(db, "SELECT id FROM board WHERE name = ?", board)
 
@@ -97,7 +111,10 @@ def reply(db: sqlite3.Connection, rng: random.Random) -> Goal:
         f'Reply to the thread "{title}" on the board {board} with "{body}".',
         write(title, board, body),
         [f"INSERT INTO post VALUES ({post}, {a}, 'robin', {text(body)})"],
-        near_misses={"other thread": write(other, its, body), "other text": write(title, board, body.upper())},
+        near_misses={
+            "other thread": write(other, its, body),
+            "other text": write(title, board, body.upper()),
+        },
     )
 
 
@@ -124,7 +141,13 @@ def edit(db: sqlite3.Connection, rng: random.Random) -> Goal:
     body = f"Edited: {rng.choice(BODIES)}"
 
     def change(what: str, where: str) -> list[str]:
-        return [*_open(what, where), click("link", "Edit"), fill("Text", body), click("button", "Save"), done()]
+        return [
+            *_open(what, where),
+            click("link", "Edit"),
+            fill("Text", body),
+            click("button", "Save"),
+            done(),
+        ]
 
     return Goal(
         f'Change the text of your own post in the thread "{title}" on the board {board} to "{body}".',
@@ -185,7 +208,9 @@ def follow(db: sqlite3.Connection, rng: random.Random) -> Goal:
     """Every thread of a board."""
     board = rng.choice(BOARDS)
     titles = rows(
-        db, "SELECT title FROM thread JOIN board ON board.id = board_id WHERE name = ? ORDER BY thread.id", board
+        db,
+        "SELECT title FROM thread JOIN board ON board.id = board_id WHERE name = ? ORDER BY thread.id",
+        board,
     )
 
     def each(names: list[str]) -> list[str]:
@@ -262,7 +287,10 @@ def posts_of(db: sqlite3.Connection, rng: random.Random) -> Goal:
     """A question that takes a search."""
     person = rng.choice(PEOPLE[1:])
     n = one(db, "SELECT count(*) FROM post WHERE author = ?", person)
-    look = [fill("Posts of", person, "searchbox"), act("press", key="Enter", target=named("searchbox", "Posts of"))]
+    look = [
+        fill("Posts of", person, "searchbox"),
+        act("press", key="Enter", target=named("searchbox", "Posts of")),
+    ]
     return Goal(
         f"How many posts has {person} written on the forum?",
         [*look, done(str(n))],

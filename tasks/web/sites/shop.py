@@ -18,18 +18,48 @@ CREATE TABLE line (order_id INTEGER, product_id INTEGER, quantity INTEGER, cents
 CREATE TABLE review (id INTEGER PRIMARY KEY, product_id INTEGER, author TEXT, stars INTEGER, body TEXT);
 CREATE TABLE wish (product_id INTEGER PRIMARY KEY);
 """
-ADJECTIVES = "amber blue copper dark elegant folding green heavy ivory jolly knitted light modern navy oval".split()
+ADJECTIVES = [
+    "amber",
+    "blue",
+    "copper",
+    "dark",
+    "elegant",
+    "folding",
+    "green",
+    "heavy",
+    "ivory",
+    "jolly",
+    "knitted",
+    "light",
+    "modern",
+    "navy",
+    "oval",
+]
 THINGS = {
-    "lighting": "lamp lantern candle torch".split(),
-    "kitchen": "kettle pan teapot whisk bowl".split(),
-    "garden": "spade rake planter hose".split(),
-    "office": "stapler notebook chair desk".split(),
+    "lighting": ["lamp", "lantern", "candle", "torch"],
+    "kitchen": ["kettle", "pan", "teapot", "whisk", "bowl"],
+    "garden": ["spade", "rake", "planter", "hose"],
+    "office": ["stapler", "notebook", "chair", "desk"],
 }
-PEOPLE = "Ada Lovell,Ben Carter,Cleo Marsh,Dora Finch,Emil Stone,Fay Brook,Gus Hale,Hana Reed".split(",")
-CITIES = "Lund,Ghent,Turin,Porto,Graz,Bergen".split(",")
-STREETS = "Mill Lane,High Street,Church Road,Park Avenue".split(",")
+PEOPLE = [
+    "Ada Lovell",
+    "Ben Carter",
+    "Cleo Marsh",
+    "Dora Finch",
+    "Emil Stone",
+    "Fay Brook",
+    "Gus Hale",
+    "Hana Reed",
+]
+CITIES = ["Lund", "Ghent", "Turin", "Porto", "Graz", "Bergen"]
+STREETS = ["Mill Lane", "High Street", "Church Road", "Park Avenue"]
 STATUSES = ("new", "paid", "shipped", "cancelled")
-REMARKS = ("Works as it should.", "Smaller than I thought.", "My favourite by far.", "It broke within a week.")
+REMARKS = (
+    "Works as it should.",
+    "Smaller than I thought.",
+    "My favourite by far.",
+    "It broke within a week.",
+)
 
 
 def build(seed: int) -> bytes:
@@ -37,7 +67,9 @@ def build(seed: int) -> bytes:
     rng = random.Random(f"shop/{seed}")
     names = [(f"{rng.choice(ADJECTIVES)} {thing}", c) for c, things in THINGS.items() for thing in things]
     prices = rng.sample(range(500, 9000, 25), len(names))
-    products = [(i, n, c, p, rng.randint(3, 60)) for i, ((n, c), p) in enumerate(zip(names, prices, strict=True), 1)]
+    products = [
+        (i, n, c, p, rng.randint(3, 60)) for i, ((n, c), p) in enumerate(zip(names, prices, strict=True), 1)
+    ]
     orders = list(_orders(rng))
     lines = [
         (order[0], product[0], rng.randint(1, 4), product[3])
@@ -61,7 +93,9 @@ def _orders(rng: random.Random) -> Iterator[tuple[object, ...]]:
         yield number, person, street, rng.choice(CITIES), rng.choice(("standard", "express")), status
 
 
-def _product(db: sqlite3.Connection, rng: random.Random, in_cart: bool = False) -> Sequence[tuple[int, str, str, int, int]]:
+def _product(
+    db: sqlite3.Connection, rng: random.Random, in_cart: bool = False
+) -> Sequence[tuple[int, str, str, int, int]]:
     """Two products, in the cart or not, as (id, name, category, cents, stock)."""
     word = "IN" if in_cart else "NOT IN"
     found = rows(db, f"SELECT * FROM product WHERE id {word} (SELECT product_id FROM cart) ORDER BY id")
@@ -141,7 +175,11 @@ def cheapest(db: sqlite3.Connection, rng: random.Random) -> Goal:
         " WHERE category = ? ORDER BY cents LIMIT 2",
         category,
     )
-    change = f"UPDATE cart SET quantity = {n + 1} WHERE product_id = {a}" if n else f"INSERT INTO cart VALUES ({a}, 1)"
+    change = (
+        f"UPDATE cart SET quantity = {n + 1} WHERE product_id = {a}"
+        if n
+        else f"INSERT INTO cart VALUES ({a}, 1)"
+    )
 
     def add(what: str) -> list[str]:
         return [click("link", category), click("link", what), click("button", "Add to cart"), done()]
@@ -162,7 +200,13 @@ def order(db: sqlite3.Connection, rng: random.Random) -> Goal:
 
     def check_out(who: str, how: str) -> list[str]:
         fields = [fill("Name", who), fill("Street", street), fill("City", city), choose("Shipping", how)]
-        return [click("link", "Cart"), click("link", "Check out"), *fields, click("button", "Place order"), done()]
+        return [
+            click("link", "Cart"),
+            click("link", "Check out"),
+            *fields,
+            click("button", "Place order"),
+            done(),
+        ]
 
     other = "standard" if shipping == "express" else "express"
     return Goal(
