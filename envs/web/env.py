@@ -244,8 +244,9 @@ class WebEnv(TaskEnv):
         last, self._session = self._session, None
         self._actions, self._answer, self._unsafe, self._view = [], None, 0, None
         self._target = target_of(task)
-        instruction, self._view = host().run(self._start(last, self._target, task), START_S)
-        return f"{instruction}\n{self._shown(self._view)}"
+        instruction, view = host().run(self._start(last, self._target, task), START_S)
+        self._view = view
+        return f"{instruction}\n{self._shown(view)}"
 
     async def _start(self, last: Session | None, target: WebTarget, task: Task) -> tuple[str, View]:
         if last is not None:
@@ -272,11 +273,11 @@ class WebEnv(TaskEnv):
             await act(session)
         except ToolError as wrong:
             error = f"error: {str(wrong)[:400]}\n"
-        done, self._view = await asyncio.gather(self._aim.after_step(session), session.view())
+        done, view = await asyncio.gather(self._aim.after_step(session), session.view())
         if done:
             self.finish()
-        self._unsafe = session.route.unsafe
-        return error + self._shown(self._view)
+        self._view, self._unsafe = view, session.route.unsafe
+        return error + self._shown(view)
 
     def _on_text(self, text: str) -> str:
         name, arguments = parse_text(text, self.toolbox)
@@ -331,7 +332,7 @@ class WebEnv(TaskEnv):
                 actions.append(action)
                 if any(self.step(action)[2:4]):
                     return actions
-                action = script.send(self.view)  # type: ignore[attr-defined]
+                action = script.send(self.view)
         except StopIteration:
             return actions
 

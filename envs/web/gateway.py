@@ -71,9 +71,10 @@ class Gateway:
         self._sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(ports)]
         self._routes = {s.getsockname()[1]: Route(s.getsockname()[1]) for s in self._sockets}
         self._free = list(self._routes.values())[::-1]
+        protocol = type("_Bound", (_Protocol,), {"gateway": self})
         self._server = _Server(
             uvicorn.Config(
-                self._answer, http=type("_Bound", (_Protocol,), {"gateway": self}), ws="none", lifespan="off", interface="asgi3", access_log=False,
+                self._answer, http=protocol, ws="none", lifespan="off", interface="asgi3", access_log=False,
                 log_config=None, server_header=False, date_header=False, proxy_headers=False,
                 timeout_keep_alive=600,
             )

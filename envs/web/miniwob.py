@@ -18,7 +18,7 @@ import hashlib
 import html
 import mimetypes
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,32 +29,17 @@ from palestra.envs.web.observation import View
 from palestra.envs.web.session import Session
 from palestra.envs.web.tab import STEP_MS
 from palestra.tasks.task import Task
+from palestra.tasks.web.actions import act
 from palestra.trajectories.model import Score
 
 HOST = "miniwob.test"
 NAME, VERSION = "miniwob-raw-reward", "1"
-FRESH: frozenset[str] = frozenset(
-    [
-        "book-flight",
-        "book-flight-nodelay",
-        "chase-circle",
-        "choose-date",
-        "choose-date-easy",
-        "choose-date-medium",
-        "choose-date-nodelay",
-        "click-pie",
-        "click-pie-nodelay",
-        "email-inbox",
-        "moving-items",
-        "scroll-text-2",
-        "search-engine",
-        "stock-market",
-        "use-autocomplete",
-        "use-autocomplete-nodelay",
-        "use-colorwheel",
-        "use-colorwheel-2",
-    ]
-)
+FRESH = frozenset({
+    "book-flight", "book-flight-nodelay", "chase-circle", "choose-date", "choose-date-easy", "choose-date-medium",
+    "choose-date-nodelay", "click-pie", "click-pie-nodelay", "email-inbox", "moving-items", "scroll-text-2",
+    "search-engine", "stock-market", "use-autocomplete", "use-autocomplete-nodelay", "use-colorwheel",
+    "use-colorwheel-2",
+})  # fmt: skip
 """Tasks whose page keeps something from one episode to the next, so that it is loaded anew."""
 
 _SCRIPT = re.compile(rb"<script(?P<attributes>[^>]*)>(?P<body>.*?)</script>", re.DOTALL | re.IGNORECASE)
@@ -169,26 +154,20 @@ class MiniWob:
         """The result; all else is in the page."""
         return repr(self.result)
 
-    def freeze(self) -> Any:
-        """None: what the page's scripts know can only be had by playing again."""
-        return None
-
-    def thaw(self, frozen: Any) -> None:
-        """Nothing to put back."""
-
-    def solve(self, task: Task, view: View) -> Iterator[str]:
+    def solve(self, task: Task, view: View) -> Generator[str, View, None]:
         """The scripted oracle of the page; nothing where there is none."""
         from palestra.envs.web.miniwob_oracles import ORACLES
 
-        oracle = ORACLES.get(self.name)
-        return iter(()) if oracle is None else oracle(self.goal, view)
+        if self.name in ORACLES:
+            yield from ORACLES[self.name](self.goal, view)
 
     def cheats(self, task: Task) -> Mapping[str, Sequence[str]]:
         """Ways to the reward that do not go through the task."""
-        address = "javascript:core.endEpisode(1)"
+        script = "core.endEpisode(1)"
         return {
-            "javascript: address": ('{"name": "goto", "arguments": {"url": "%s"}}' % address,),
-            "address typed as text": (address,),
+            "javascript: address": (act("goto", url=f"javascript:{script}"),),
+            "data: address": (act("goto", url=f"data:text/html,<script>opener.{script}</script>"),),
+            "script as an action": (script,),
         }
 
     async def _watch(self, session: Session) -> str:

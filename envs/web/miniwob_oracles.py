@@ -272,10 +272,13 @@ def collapsible(goal: str, view: View) -> Script:
     yield submit(view)
 
 
-@solves("copy-paste-2")
+@solves("copy-paste", "copy-paste-2")
 def copy(goal: str, view: View) -> Script:
     fields = of(view, "textbox")
-    view = yield fill(fields[-1], fields[ordinal(goal)].value or "")
+    source = (
+        fields[ordinal(goal)] if re.search(r"\d", goal) else max(fields, key=lambda e: len(e.value or ""))
+    )
+    view = yield fill(next(e for e in fields if not e.value), source.value or "")
     yield submit(view)
 
 

@@ -156,6 +156,7 @@
     }
     if (listed) {
       let name = role === 'text' ? text : nameOf(el, role);
+      if (!name && leaf && QUIET.has(role)) name = text;
       if (!leaf && CONTENT.has(role) && !el.getAttribute('aria-label')) name = ownText(el);
       if (role === 'row') name = '';
       if (role === 'box') {

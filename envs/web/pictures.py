@@ -10,32 +10,11 @@ from palestra.envs.web.observation import View
 from palestra.envs.web.tab import Tab
 
 _INK = ((200, 30, 30), (20, 110, 200), (20, 140, 60), (150, 60, 180), (200, 110, 0))
-MARKED = frozenset(
-    [
-        "button",
-        "link",
-        "textbox",
-        "checkbox",
-        "radio",
-        "combobox",
-        "listbox",
-        "option",
-        "slider",
-        "spinbutton",
-        "searchbox",
-        "tab",
-        "menuitem",
-        "clickable",
-        "rect",
-        "circle",
-        "polygon",
-        "text",
-        "path",
-        "box",
-        "datepicker",
-        "filepicker",
-    ]
-)
+MARKED = frozenset({
+    "button", "link", "textbox", "checkbox", "radio", "combobox", "listbox", "option", "slider", "spinbutton",
+    "searchbox", "tab", "menuitem", "clickable", "rect", "circle", "polygon", "text", "path", "box", "datepicker",
+    "timepicker", "filepicker",
+})  # fmt: skip
 
 
 async def screenshot(tab: Tab) -> bytes:

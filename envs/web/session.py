@@ -133,7 +133,7 @@ class Session:
     async def view(self) -> View:
         """A look at the tab in front, once it has loaded."""
         view = await self.tab.view()
-        if self._opening:
+        while self._opening:
             await asyncio.gather(*self._opening)
             view = await self.tab.view()
         self._note_origins()
@@ -209,15 +209,17 @@ class Session:
         """A window that a page opened, or that we did."""
         if not self.tabs and not self._opening:  # the first one is adopted by `open`
             return
-        task = asyncio.ensure_future(self._open_window(page))
+        full = len(self.tabs) + len(self._opening) >= MAX_TABS
+        task = asyncio.ensure_future(self._refuse_window(page) if full else self._open_window(page))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
-    async def _open_window(self, page: Page) -> None:
-        if len(self.tabs) >= MAX_TABS:
-            self.note("a new window was refused: there are too many tabs")
+    async def _refuse_window(self, page: Page) -> None:
+        self.note("a new window was refused: there are too many tabs")
+        with contextlib.suppress(Exception):
             await page.close()
-            return
+
+    async def _open_window(self, page: Page) -> None:
         with contextlib.suppress(Exception):  # it may be closed again already
             await self._adopt(page)
             if self._viewport[0]:

@@ -96,7 +96,7 @@ class Tab:
     async def evaluate(self, expression: str) -> Any:
         """An expression of ours, in the page's own world. Never text of an agent. None where the page went away."""
         try:
-            reply = await self.cdp.send(
+            reply = await self._send(
                 "Runtime.evaluate", {"expression": expression, "returnByValue": True, "silent": True}
             )
         except Exception as error:
@@ -114,7 +114,7 @@ class Tab:
         """The result, or None where the page went away under it."""
         try:
             eyes = self._eyes or await self._open_eyes()
-            reply = await self.cdp.send(
+            reply = await self._send(
                 "Runtime.callFunctionOn",
                 {
                     "objectId": eyes,
@@ -165,6 +165,17 @@ class Tab:
             raise SandboxError(f"the page cannot be looked at: {reply}")
         self._eyes = str(reply["result"]["objectId"])
         return self._eyes
+
+    async def _send(self, method: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        """A DevTools command. The browser holds it back while a new document is awaited: not for ever."""
+        sent = asyncio.ensure_future(self.cdp.send(method, parameters))
+        sent.add_done_callback(lambda done: done.cancelled() or done.exception())
+        answered, _ = await asyncio.wait({sent}, timeout=LOAD_S)
+        if not answered:
+            await self.cdp.send("Page.stopLoading")
+            self._loaded.set()
+        reply: dict[str, Any] = await sent
+        return reply
 
     # Loading.
 

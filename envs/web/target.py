@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Generator, Mapping, Sequence
+from typing import Protocol
 
 from palestra.envs.web.gateway import App
 from palestra.envs.web.observation import View
@@ -39,15 +39,7 @@ class WebTarget(Protocol):
         """Names the state behind the pages."""
         ...
 
-    def freeze(self) -> Any:
-        """The state behind the pages, or None where only playing again leads there."""
-        ...
-
-    def thaw(self, frozen: Any) -> None:
-        """Put back what `freeze` returned."""
-        ...
-
-    def solve(self, task: Task, view: View) -> Iterator[str]:
+    def solve(self, task: Task, view: View) -> Generator[str, View, None]:
         """Actions that solve the task; `view` is what the agent sees, renewed through `send`."""
         ...
 

@@ -13,8 +13,8 @@ def target_of(task: Task) -> WebTarget:
     """The target of `task`. Raises EnvSetupError where its data names none."""
     if "miniwob" in task.data:
         return MiniWob(task)
-    if "site" in task.data:
+    if "site" in task.data or "app" in task.data:
         return SiteTarget(task)
     raise EnvSetupError(
-        f"task {task.id!r} names neither miniwob nor a site in its data, but {', '.join(task.data) or 'nothing'}"
+        f"task {task.id!r} names no miniwob, site or app in its data, but {', '.join(task.data) or 'nothing'}"
     )

@@ -34,8 +34,9 @@ def swept() -> list[Any]:
 
 @pytest.fixture(params=swept())
 def env_id(request: pytest.FixtureRequest) -> str:
-    found, what = SERVICES.get(request.param, (lambda: True, ""))
-    need(found(), what)
+    if request.param in SERVICES:
+        found, what = SERVICES[request.param]
+        need(found(), what)
     return str(request.param)
 
 

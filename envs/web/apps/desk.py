@@ -63,8 +63,11 @@ class Desk(Site):
 
     async def bookings(self, request: Request) -> Response:
         """One's own bookings."""
-        sql = "SELECT booking.*, name FROM booking JOIN room ON room.id = room_id WHERE owner = ? ORDER BY day, slot, name"
-        return self.page("bookings", bookings=self.rows(sql, self.user))
+        own = self.rows(
+            "SELECT booking.*, name FROM booking JOIN room ON room.id = room_id WHERE owner = ? ORDER BY day, slot",
+            self.user,
+        )
+        return self.page("bookings", bookings=own)
 
     async def booking(self, request: Request) -> Response:
         """A form to change a booking."""

@@ -138,7 +138,8 @@ class Forum(Site):
         """Every post of one person."""
         person = request.query_params.get("author", "").strip()
         posts = self.rows(
-            "SELECT post.*, title FROM post JOIN thread ON thread.id = thread_id WHERE post.author = ? ORDER BY post.id",
+            "SELECT post.*, title FROM post JOIN thread ON thread.id = thread_id WHERE post.author = ?"
+            " ORDER BY post.id",
             person,
         )
         return self.page("search", person=person, posts=posts)

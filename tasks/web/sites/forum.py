@@ -53,7 +53,7 @@ def build(seed: int) -> bytes:
     boards = list(enumerate(BOARDS, 1))
     titles = rng.sample([t.format(o) for t in TITLES for o in OBJECTS], 12)
     threads = [(i, i % 4 + 1, title, rng.choice(PEOPLE[1:]), 0, 0) for i, title in enumerate(titles, 1)]
-    posts = []
+    posts: list[tuple[int, int, str, str]] = []
     for thread in threads:
         authors = ["robin", *rng.sample(PEOPLE[1:], 3)] if thread[0] % 3 == 0 else rng.sample(PEOPLE[1:], 4)
         bodies = rng.sample(BODIES, 4)

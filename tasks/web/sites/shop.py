@@ -18,23 +18,10 @@ CREATE TABLE line (order_id INTEGER, product_id INTEGER, quantity INTEGER, cents
 CREATE TABLE review (id INTEGER PRIMARY KEY, product_id INTEGER, author TEXT, stars INTEGER, body TEXT);
 CREATE TABLE wish (product_id INTEGER PRIMARY KEY);
 """
-ADJECTIVES = [
-    "amber",
-    "blue",
-    "copper",
-    "dark",
-    "elegant",
-    "folding",
-    "green",
-    "heavy",
-    "ivory",
-    "jolly",
-    "knitted",
-    "light",
-    "modern",
-    "navy",
-    "oval",
-]
+ADJECTIVES = (
+    "amber", "blue", "copper", "dark", "elegant", "folding", "green", "heavy", "ivory", "jolly", "knitted", "light",
+    "modern", "navy", "oval",
+)  # fmt: skip
 THINGS = {
     "lighting": ["lamp", "lantern", "candle", "torch"],
     "kitchen": ["kettle", "pan", "teapot", "whisk", "bowl"],
