@@ -154,3 +154,6 @@ register_tasks(
     "miniwob", "palestra.tasks.web.miniwob:load", "MiniWoB++, split by seed; parameters: only, train"
 )
 register_tasks("miniwob-tasks", "palestra.tasks.web.miniwob:load_by_page", "MiniWoB++, split by page")
+register_tasks(
+    "webarena", "palestra.tasks.web.loaders:load_webarena", "WebArena; path, shopping=http://..., ..."
+)

@@ -21,8 +21,6 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
-import orjson
-
 from palestra.envs.env import TaskEnv
 from palestra.envs.errors import EnvSetupError, SandboxError
 from palestra.envs.tools import ToolError, tool
@@ -385,8 +383,3 @@ def parse_text(text: str, tools: Mapping[str, Any]) -> tuple[str, dict[str, Any]
     if len(words) - 1 > len(fields):
         raise ToolError(f"{words[0]} takes at most {len(fields)} arguments: {', '.join(fields)}")
     return words[0], dict(zip(fields, words[1:], strict=False))
-
-
-def as_action(name: str, **arguments: Any) -> str:
-    """A tool call as JSON."""
-    return orjson.dumps({"name": name, "arguments": arguments}).decode()

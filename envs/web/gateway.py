@@ -151,3 +151,11 @@ def files(read: Callable[[str], tuple[bytes, str, str] | None]) -> App:
         await send({"type": "http.response.body", "body": body})
 
     return answer
+
+
+def wsgi(app: Callable[..., Any]) -> App:
+    """A WSGI application (Django, Flask, ...) as an ASGI one; it is called in threads."""
+    from a2wsgi import WSGIMiddleware
+
+    found: App = WSGIMiddleware(app)
+    return found

@@ -327,7 +327,11 @@
     el.dispatchEvent(new MouseEvent('mouseup', { bubbles: true }));
     return {};
   };
+  // The value of an expression of a task file, as text; empty where it fails, which is how WebArena reads it.
+  const read = (expression) => {
+    try { const value = (0, eval)(expression); return value == null ? '' : String(value); } catch (error) { return ''; }
+  };
   const forget = () => { count = 0; elements.clear(); };
-  return { observe, settled: () => settled(observe), locate, box, focus, choose, scroll, element, highlight, forget,
+  return { observe, settled: () => settled(observe), locate, box, focus, choose, scroll, element, highlight, read, forget,
     reset: () => { for (const [id, ref] of elements) { const el = ref.deref(); if (el) ids.delete(el); } forget(); return true; } };
 })

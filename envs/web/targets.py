@@ -6,6 +6,7 @@ from palestra.envs.errors import EnvSetupError
 from palestra.envs.web.miniwob import MiniWob
 from palestra.envs.web.sites import SiteTarget
 from palestra.envs.web.target import WebTarget
+from palestra.envs.web.webarena import WebArena
 from palestra.tasks.task import Task
 
 
@@ -15,6 +16,8 @@ def target_of(task: Task) -> WebTarget:
         return MiniWob(task)
     if "site" in task.data or "app" in task.data:
         return SiteTarget(task)
+    if "webarena" in task.data:
+        return WebArena(task)
     raise EnvSetupError(
-        f"task {task.id!r} names no miniwob, site or app in its data, but {', '.join(task.data) or 'nothing'}"
+        f"task {task.id!r} names no miniwob, site, app or webarena in its data, but {', '.join(task.data) or 'nothing'}"
     )

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 
-def act(name: str, **arguments: Any) -> str:
+def act(tool: str, /, **arguments: Any) -> str:
     """One tool call."""
-    return json.dumps({"name": name, "arguments": arguments})
+    return json.dumps({"name": tool, "arguments": arguments})
 
 
 def named(role: str, name: str, nth: int = 1) -> str:

@@ -12,17 +12,18 @@ import pytest
 
 from hostile_site import hostile_task
 from palestra.envs.errors import SandboxError
-from palestra.envs.web.env import WebEnv, as_action
+from palestra.envs.web.env import WebEnv
 from palestra.envs.web.host import host
 from palestra.envs.web.session import MAX_TABS
 from palestra.tasks.task import Task
+from palestra.tasks.web.actions import act as call
 from palestra.tasks.web.miniwob import make
 
 Start = Callable[[Task], WebEnv]
 
 
 def go(env: WebEnv, url: str) -> str:
-    return env.step(as_action("goto", url=url))[0]
+    return env.step(call("goto", url=url))[0]
 
 
 def in_page(env: WebEnv, script: str) -> object:
@@ -33,7 +34,7 @@ def in_page(env: WebEnv, script: str) -> object:
 
 
 def click(env: WebEnv, name: str, role: str = "button") -> str:
-    return env.step(as_action("click", target=f'{role} "{name}"'))[0]
+    return env.step(call("click", target=f'{role} "{name}"'))[0]
 
 
 # Rewards.
