@@ -9,6 +9,7 @@ import gymnasium
 ENVS: dict[str, tuple[str, str]] = {
     "palestra/Sql-v0": ("palestra.envs.sql:SqlEnv", "sql-tiny"),
     "palestra/Web-v0": ("palestra.envs.web.env:WebEnv", "web-sites"),
+    "palestra/WebOffline-v0": ("palestra.envs.web.offline:OfflineEnv", "web-offline"),
 }
 """Gymnasium id -> (class, the task set that `reset` draws from by default)."""
 

@@ -1,9 +1,8 @@
 """Rewards for single actions of a GUI agent against those of a demonstration.
 
 An action is a mapping with `type` (click, type, ...), `target` (a point (x, y), a box (x, y, width, height), or the
-name of an element) and `value` (text, direction, ...). The hierarchy gives credit in order: what kind of action, then where,
-then what; a later level counts only where the earlier ones are right (as in UI-R1, arXiv:2503.21620, and GUI-R1,
-arXiv:2504.10458).
+name of an element) and `value` (text, direction, ...). The hierarchy gives credit in order: what kind of action, then
+where, then what; a later level counts only where the earlier ones are right.
 """
 
 from __future__ import annotations

@@ -154,6 +154,7 @@ register_tasks(
     "miniwob", "palestra.tasks.web.miniwob:load", "MiniWoB++, split by seed; parameters: only, train"
 )
 register_tasks("miniwob-tasks", "palestra.tasks.web.miniwob:load_by_page", "MiniWoB++, split by page")
+register_tasks("web-offline", "palestra.tasks.web.offline:load", "recorded GUI steps; path (UI-S1), split")
 register_tasks(
     "webarena", "palestra.tasks.web.loaders:load_webarena", "WebArena; path, shopping=http://..., ..."
 )

@@ -254,9 +254,11 @@ class WebEnv(TaskEnv):
             await session.clear(target.sites, target.viewport, target.ignore)
             instruction = await target.begin(session, task)
             view = await session.view()
-        except BaseException:
+        except BaseException as error:
             session.broken = True
             await host().release(session)
+            if isinstance(error, ToolError):
+                raise EnvSetupError(f"task {task.id!r} cannot begin: {error}") from error
             raise
         self._session = session
         return task.instruction.replace("{goal}", instruction) or instruction, view
