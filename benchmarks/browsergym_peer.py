@@ -17,7 +17,7 @@ def main() -> None:
     """Answer until the input ends."""
     import browsergym.miniwob  # type: ignore[import-not-found]
     import gymnasium
-    import miniwob  # type: ignore[import-not-found]
+    import miniwob
 
     assert browsergym.miniwob
     root = Path(miniwob.__file__).parent / "html" / "miniwob"

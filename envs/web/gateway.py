@@ -48,7 +48,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-class _Protocol(HttpToolsProtocol):
+class _Protocol(HttpToolsProtocol):  # type: ignore[misc, unused-ignore]
     """HTTP without tunnels: a request for one is answered and noted like any other address outside."""
 
     gateway: Gateway

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import tempfile
+import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -48,7 +50,7 @@ class Session:
         self._viewport = (0, 0)
         self._origins: set[str] = set()
         self._opening: set[asyncio.Task[None]] = set()
-        self._outbox: tempfile.TemporaryDirectory[str] | None = None
+        self._outbox: Path | None = None
 
     @classmethod
     async def open(cls, browser: Browser, route: Route) -> Session:
@@ -179,8 +181,9 @@ class Session:
     def outbox(self) -> Path:
         """A directory for files that the agent uploads; it is emptied with every episode."""
         if self._outbox is None:
-            self._outbox = tempfile.TemporaryDirectory(prefix="palestra-upload-")
-        return Path(self._outbox.name)
+            self._outbox = Path(tempfile.mkdtemp(prefix="palestra-upload-"))
+            weakref.finalize(self, shutil.rmtree, self._outbox, ignore_errors=True)
+        return self._outbox
 
     def note(self, what: str) -> None:
         """Tell the agent with the next look."""
@@ -189,7 +192,7 @@ class Session:
 
     def _empty_outbox(self) -> None:
         if self._outbox is not None:
-            self._outbox.cleanup()
+            shutil.rmtree(self._outbox, ignore_errors=True)
             self._outbox = None
 
     def _note_origins(self) -> None:

@@ -104,6 +104,13 @@ def test_the_solution_is_rewarded_and_ends_the_episode(env: TaskEnv) -> None:
         env.step("")
 
 
+def test_a_score_asked_for_early_is_not_kept(env: TaskEnv) -> None:
+    env.reset(seed=0)
+    assert env.score().value == 0.0
+    *_, last = [env.step(action) for action in env.solution()]
+    assert last[1] == env.score().value == 1.0
+
+
 def test_truncation_at_the_turn_budget_then_reset(env: TaskEnv) -> None:
     env.reset(seed=0)
     ends = [env.step("nonsense")[2:4] for _ in range(env.task.budget.turns)]

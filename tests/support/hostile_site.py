@@ -59,9 +59,9 @@ def build(pages: Mapping[str, str]) -> HostileSite:
     return HostileSite(pages)
 
 
-def hostile_task(body: str = "", command_s: float = 30.0, **pages: str) -> Task:
-    """A task on a page with `body`, and others: `other="..."` is at /other."""
-    named = {"/": f"<title>hostile</title><main>{body}</main>"} | {f"/{k}": v for k, v in pages.items()}
+def hostile_task(body: str = "", command_s: float = 30.0, pages: Mapping[str, str] | None = None) -> Task:
+    """A task on a page with `body`, and others by path."""
+    named = {"/": f"<title>hostile</title><main>{body}</main>", **(pages or {})}
     return Task(
         id="hostile/1",
         family="web",

@@ -162,7 +162,7 @@ def test_a_page_reaches_nothing_but_its_site(start: Start, listener: tuple[str, 
 def test_a_service_worker_is_not_registered(start: Start) -> None:
     script = """navigator.serviceWorker.register('/worker.js').then(
       () => { document.title = 'registered' }, () => { document.title = 'refused' })"""
-    env = start(hostile_task(f"<script>{script}</script>", **{"worker.js": "self.onfetch = () => 0"}))
+    env = start(hostile_task(f"<script>{script}</script>", pages={"/worker.js": "self.onfetch = () => 0"}))
     for _ in range(3):
         env.step("wait 500")
     assert env.view.title != "registered"

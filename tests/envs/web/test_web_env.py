@@ -36,7 +36,7 @@ def act(env: WebEnv, tool: str, /, **arguments: object) -> str:
 
 @pytest.fixture
 def form(start: Start) -> WebEnv:
-    return start(hostile_task(FORM, next="<title>next</title>there <a href='/'>home</a>"))
+    return start(hostile_task(FORM, pages={"/next": "<title>next</title>there <a href='/'>home</a>"}))
 
 
 def test_the_page_as_text(form: WebEnv) -> None:
@@ -114,7 +114,7 @@ def test_tabs(form: WebEnv) -> None:
     assert form.view.title == "hostile"
     act(form, "switch_tab", number=2)
     act(form, "close_tab")
-    assert form.view.tabs == ("http://hostile.test/",)
+    assert list(form.view.tabs) == ["http://hostile.test/"]
     assert "only tab" in act(form, "close_tab")
 
 
@@ -163,7 +163,7 @@ def test_anchor_and_digest(form: WebEnv) -> None:
 
 def test_irreversible_steps_are_marked(start: Start) -> None:
     post = "<form method=post action=/win><button>win</button></form><a href='/next'>look</a>"
-    env = start(hostile_task(post, next="<a href='/'>home</a>"))
+    env = start(hostile_task(post, pages={"/next": "<a href='/'>home</a>"}))
     assert not env.step(call("click", target='link "look"'))[4]["irreversible"]
     env.step("back")
     assert env.step(call("click", target='button "win"'))[4]["irreversible"]
