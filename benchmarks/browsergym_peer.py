@@ -1,6 +1,6 @@
 """BrowserGym's MiniWoB, driven line by line from `web.py`, in an environment of its own: it pins an old Playwright.
 
-Reads {"page": name, "seed": n, "steps": k} per line; writes the seconds of the reset and of each step.
+MINIWOB_URL and PALESTRA_CHROMIUM say where the pages and the browser are. Reads {"page": name, "seed": n, "steps": k} per line; writes the seconds of the reset and of each step.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import json
 import os
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 
@@ -17,11 +16,8 @@ def main() -> None:
     """Answer until the input ends."""
     import browsergym.miniwob  # type: ignore[import-not-found]
     import gymnasium
-    import miniwob
 
     assert browsergym.miniwob
-    root = Path(miniwob.__file__).parent / "html" / "miniwob"
-    os.environ["MINIWOB_URL"] = f"{root.as_uri()}/"
     executable = os.environ["PALESTRA_CHROMIUM"]
     for line in sys.stdin:
         order = json.loads(line)

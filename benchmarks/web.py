@@ -25,6 +25,8 @@ from typing import Any
 from measure import Bench
 from palestra.envs.web.env import WebEnv
 from palestra.envs.web.host import executable
+from palestra.envs.web.miniwob import FRESH, root
+from palestra.tasks.task import Task
 from palestra.tasks.web.miniwob import make, pages
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,7 +46,7 @@ def main() -> None:
     )
     args = bench.parse()
     facts: dict[str, Any] = {"miniwob_tasks_started": sweep(pages()[:: 10 if args.quick else 1])}
-    facts |= side_by_side(args.repeats)
+    facts |= side_by_side(args.repeats) | determinism(pages()[:: 20 if args.quick else 3])
     facts |= pictures(args.repeats) | memory(8) | growth(args.episodes or (40 if args.quick else 500))
     facts["goals"] = GOALS
     facts["goals_met"] = {name: facts[name] <= goal for name, goal in GOALS.items()}
@@ -66,6 +68,31 @@ def sweep(names: Sequence[str]) -> int:
     return started
 
 
+def determinism(names: Sequence[str]) -> dict[str, int]:
+    """Pages that look the same twice over 50 random steps, in a context that was used and in a new one."""
+    envs, same = [WebEnv(), WebEnv()], 0
+    chosen = [name for name in names if name not in FRESH]
+    for name in chosen:
+        seen = [digests(env, make(name, "test", 9), 50) for env in envs]
+        same += seen[0] == seen[1]
+    for env in envs:
+        env.close()
+    return {"pages_played_twice": len(chosen), "pages_that_agree": same}
+
+
+def digests(env: WebEnv, task: Task, steps: int) -> list[str]:
+    """What random clicks and keys show."""
+    _, info = env.reset(options={"task": task})
+    found, rng = [info["state_digest"]], random.Random(task.id)
+    for _ in range(steps):
+        target = rng.choice([e.id for e in env.view.elements if e.id] or [1])
+        *_, terminated, truncated, info = env.step(rng.choice([f"click {target}", f"fill {target} a", "press Tab"]))
+        found.append(info["state_digest"])
+        if terminated or truncated:
+            _, info = env.reset(options={"task": task})
+    return found
+
+
 def anything(env: WebEnv, rng: random.Random) -> str:
     """A random action on a random element or place."""
     target = str(rng.choice([e.id for e in env.view.elements if e.id] or [1]))
@@ -83,7 +110,7 @@ def side_by_side(repeats: int) -> dict[str, Any]:
         for number in range(repeats):
             for page in PAGES[: 3 if repeats < 5 else None]:
                 ours.add(episodes(env, page, number))
-                if ask is not None and number < 3:
+                if ask is not None and number < 2:
                     theirs.add([ask({"page": page, "seed": number, "steps": STEPS})])
     env.close()
     return ours.facts("") | theirs.facts("browsergym_") | {
@@ -153,7 +180,11 @@ def peer() -> Iterator[Any]:
     link.parent.mkdir(parents=True, exist_ok=True)
     if not link.is_symlink():
         link.symlink_to(chromium)
-    env = os.environ | {"PLAYWRIGHT_BROWSERS_PATH": str(PEER / "browsers"), "PALESTRA_CHROMIUM": chromium}
+    env = os.environ | {
+        "PLAYWRIGHT_BROWSERS_PATH": str(PEER / "browsers"),
+        "PALESTRA_CHROMIUM": chromium,
+        "MINIWOB_URL": f"{(root() / 'miniwob').as_uri()}/",
+    }
     command = [str(python), str(Path(__file__).with_name("browsergym_peer.py"))]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
