@@ -1,6 +1,7 @@
 """BrowserGym's MiniWoB, driven line by line from `web.py`, in an environment of its own: it pins an old Playwright.
 
-MINIWOB_URL and PALESTRA_CHROMIUM say where the pages and the browser are. Reads {"page": name, "seed": n, "steps": k} per line; writes the seconds of the reset and of each step.
+MINIWOB_URL and PALESTRA_CHROMIUM say where the pages and the browser are. Reads {"page": name, "seed": n, "steps": k}
+per line; writes the seconds of the reset and of each step.
 """
 
 from __future__ import annotations

@@ -86,7 +86,9 @@ def digests(env: WebEnv, task: Task, steps: int) -> list[str]:
     found, rng = [info["state_digest"]], random.Random(task.id)
     for _ in range(steps):
         target = rng.choice([e.id for e in env.view.elements if e.id] or [1])
-        *_, terminated, truncated, info = env.step(rng.choice([f"click {target}", f"fill {target} a", "press Tab"]))
+        *_, terminated, truncated, info = env.step(
+            rng.choice([f"click {target}", f"fill {target} a", "press Tab"])
+        )
         found.append(info["state_digest"])
         if terminated or truncated:
             _, info = env.reset(options={"task": task})

@@ -131,9 +131,8 @@ class MiniWob:
             tab.main = await self._watch(session)
             session.warm = self.warm
         self._box, self.result = tab.main, (False, 0.0, "")
-        _, _, instruction = await asyncio.gather(
-            tab.page.mouse.move(0, 0), tab.ask("reset"), self._call(session, "begin", self.seed)
-        )
+        await tab.park_mouse()
+        _, instruction = await asyncio.gather(tab.ask("reset"), self._call(session, "begin", self.seed))
         self.goal = str(instruction)
         return self.goal
 

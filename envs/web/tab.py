@@ -177,6 +177,12 @@ class Tab:
         reply: dict[str, Any] = await sent
         return reply
 
+    async def park_mouse(self) -> None:
+        """The mouse in the corner, where no episode has left it. A move alone would wait for the next frame."""
+        corner = {"x": 0, "y": 0, "button": "none"}
+        kinds = ("mouseMoved", "mouseReleased")
+        await asyncio.gather(*(self.cdp.send("Input.dispatchMouseEvent", {**corner, "type": k}) for k in kinds))
+
     # Loading.
 
     async def goto(self, url: str) -> None:
