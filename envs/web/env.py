@@ -56,10 +56,18 @@ class WebEnv(TaskEnv):
     family: ClassVar[str] = "web"
 
     def __init__(
-        self, tasks: TaskSet | str | None = None, max_chars: int = 6000, header: bool = True
+        self,
+        tasks: TaskSet | str | None = None,
+        max_chars: int = 6000,
+        header: bool = True,
+        images: Literal["none", "plain", "marked"] = "none",
     ) -> None:
-        """`max_chars` bounds what is shown of a page; `header`: show tab, title, URL and scroll position."""
+        """`max_chars` bounds what is shown of a page; `header`: show tab, title, URL and scroll position.
+
+        `images`: what `info["image"]` holds, a screenshot as PNG or one with marks; "none" leaves it out.
+        """
         super().__init__(tasks)
+        self._images = images
         self._max_chars, self._header = max_chars, header
         self._session: Session | None = None
         self._target: WebTarget | None = None
@@ -198,7 +206,8 @@ class WebEnv(TaskEnv):
     ) -> tuple[str, dict[str, Any]]:
         """See `TaskEnv`."""
         self._pending = None
-        return super().reset(seed=seed, options=options)
+        observation, info = super().reset(seed=seed, options=options)
+        return observation, info | self._image()
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """See `TaskEnv`; `info["irreversible"]`: something behind the pages may have changed."""
@@ -207,6 +216,7 @@ class WebEnv(TaskEnv):
         result = super().step(action)
         self._actions.append(action)
         result[4]["irreversible"] = self._unsafe > before
+        result[4].update(self._image())
         return result
 
     def score(self) -> Score:
@@ -237,6 +247,9 @@ class WebEnv(TaskEnv):
             host().run(host().release(session), RESET_S)
 
     # The world.
+
+    def _image(self) -> dict[str, bytes]:
+        return {} if self._images == "none" else {"image": self.screenshot(marks=self._images == "marked")}
 
     def _begin(self, task: Task) -> str:
         last, self._session = self._session, None

@@ -181,7 +181,9 @@ class Tab:
         """The mouse in the corner, where no episode has left it. A move alone would wait for the next frame."""
         corner = {"x": 0, "y": 0, "button": "none"}
         kinds = ("mouseMoved", "mouseReleased")
-        await asyncio.gather(*(self.cdp.send("Input.dispatchMouseEvent", {**corner, "type": k}) for k in kinds))
+        await asyncio.gather(
+            *(self.cdp.send("Input.dispatchMouseEvent", {**corner, "type": k}) for k in kinds)
+        )
 
     # Loading.
 

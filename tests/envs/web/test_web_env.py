@@ -6,7 +6,9 @@ import hashlib
 import json
 import pickle
 from collections.abc import Callable
+from contextlib import closing
 from io import BytesIO
+from typing import Literal
 
 import pytest
 
@@ -176,6 +178,15 @@ def test_screenshots_and_marks(form: WebEnv) -> None:
     plain, marks = form.screenshot(), form.screenshot(marks=True)
     assert Image.open(BytesIO(plain)).size == Image.open(BytesIO(marks)).size == (1024, 768)
     assert hashlib.sha256(plain).digest() == hashlib.sha256(form.screenshot()).digest() and plain != marks
+
+
+@pytest.mark.parametrize("images", ["plain", "marked"])
+def test_images_with_every_step(form: WebEnv, images: Literal["plain", "marked"]) -> None:
+    env = WebEnv(images=images)
+    with closing(env):
+        _, info = env.reset(options={"task": form.task})
+        again = env.step("wait 10")[4]
+        assert info["image"][:4] == b"\x89PNG" and info["image"] == again["image"]
 
 
 def test_a_snapshot_is_played_again_and_checked(start: Start) -> None:
