@@ -43,9 +43,10 @@ class TestToolLoop:
         world.observation = "a page"
         assert seen(world) == "a page"
         world.image = b"\x89PNG"
-        text, image = seen(world)
-        assert text == {"type": "text", "text": "a page"}
-        assert image == {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}}
+        assert seen(world) == [
+            {"type": "text", "text": "a page"},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}},
+        ]
 
     async def test_a_system_prompt(self, stage: Stage) -> None:
         stack = await stage(harness=ToolLoop(system="Be brief."))
