@@ -131,8 +131,8 @@ class MiniWob:
             tab.main = await self._watch(session)
             session.warm = self.warm
         self._box, self.result = tab.main, (False, 0.0, "")
-        await tab.park_mouse()
-        _, instruction = await asyncio.gather(tab.ask("reset"), self._call(session, "begin", self.seed))
+        await asyncio.gather(tab.park_mouse(), tab.ask("reset"))
+        instruction = await self._call(session, "begin", self.seed)
         self.goal = str(instruction)
         return self.goal
 
