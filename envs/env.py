@@ -196,14 +196,17 @@ class TaskEnv(gymnasium.Env[str, str]):
         Raises GraderError, whatever it is that went wrong in grading.
         """
         episode = self._running()
-        if episode.score is None or not episode.over:
-            try:
-                episode.score = self._score()
-            except GraderError:
-                raise
-            except Exception as error:
-                raise GraderError(f"{type(error).__name__}: {error}") from error
-        return episode.score
+        if episode.score is not None:
+            return episode.score
+        try:
+            score = self._score()
+        except GraderError:
+            raise
+        except Exception as error:
+            raise GraderError(f"{type(error).__name__}: {error}") from error
+        if episode.over:
+            episode.score = score
+        return score
 
     def finish(self) -> None:
         """For tools: the agent has handed in its answer, the episode ends with this step."""

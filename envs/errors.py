@@ -4,6 +4,7 @@
       - EnvSetupError     the world of this task cannot be made (also a RuntimeError)
       - EnvStateError     step before reset, or after the end of the episode (also a RuntimeError)
       - SessionError      a service was asked for an episode or task that it does not have (also a LookupError)
+      - SandboxError      what contains the world broke: a sandbox, a browser, a page (also a RuntimeError); retryable
 
 What an agent does wrong is never an exception: it is an observation.
 """
@@ -23,3 +24,9 @@ class EnvStateError(EnvError, RuntimeError):
 
 class SessionError(EnvError, LookupError):
     """Raised when a service has no such episode or task, or no room for another episode."""
+
+
+class SandboxError(EnvError, RuntimeError):
+    """Raised when what contains the world broke. `retryable`: the same may succeed in a new sandbox or page."""
+
+    retryable = True

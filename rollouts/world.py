@@ -30,6 +30,8 @@ class World:
         self.task = task
         self.steps: list[EnvStep] = []
         self.observation = ""
+        self.image: bytes | None = None
+        """PNG of what the observation describes, from environments that give `info["image"]`."""
         self.over = False
         self.truncated = False
         self.env_s = 0.0
@@ -49,6 +51,7 @@ class World:
         with boundary("env", "reset"):
             observation, info = await self._env.run(lambda env: env.reset(seed=self._seed, options=options))
             self.observation, self._anchor = _text(observation), _text(info["anchor"])
+            self.image = info.get("image")
         return self.observation
 
     async def act(self, action: str, call: int | None = None, tool_call_id: str | None = None) -> str:
@@ -131,6 +134,7 @@ class World:
         except GraderError as error:
             raise RolloutError("grader", "step", str(error)) from error
         observation, reward, terminated, truncated, info = result
+        self.image = info.get("image")
         if not math.isfinite(reward):
             raise ValueError(f"the reward of a step must be finite, got {reward!r}")
         step = EnvStep(

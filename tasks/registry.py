@@ -179,3 +179,14 @@ register_tasks("harbor", "palestra.tasks.swe.benchmarks:load_harbor", "Harbor ta
 register_tasks(
     "swe-releases", "palestra.tasks.swe.releases:load", "changes between releases of PyPI packages"
 )
+register_tasks(
+    "web-sites", "palestra.tasks.web.sites.build:load", "generated tasks on a shop, a forum and a desk"
+)
+register_tasks(
+    "miniwob", "palestra.tasks.web.miniwob:load", "MiniWoB++, split by seed; parameters: only, train"
+)
+register_tasks("miniwob-tasks", "palestra.tasks.web.miniwob:load_by_page", "MiniWoB++, split by page")
+register_tasks("web-offline", "palestra.tasks.web.offline:load", "recorded GUI steps; path (UI-S1), split")
+register_tasks(
+    "webarena", "palestra.tasks.web.loaders:load_webarena", "WebArena; path, shopping=http://..., ..."
+)

@@ -10,13 +10,9 @@ What the agent's own command or path did wrong is no error of ours: a command th
 limit comes back as `Finished`; a file that is missing or not permitted raises the OSError that `open` would raise.
 """
 
-from palestra.envs.errors import EnvError
+from palestra.envs.errors import SandboxError
 
-
-class SandboxError(EnvError, RuntimeError):
-    """Base of what sandboxes raise on purpose. `retryable`: the same request may succeed in a new sandbox."""
-
-    retryable = True
+__all__ = ["PoolBusyError", "SandboxError", "SandboxLostError", "SandboxSetupError"]
 
 
 class SandboxSetupError(SandboxError):
