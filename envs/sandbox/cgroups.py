@@ -7,6 +7,7 @@ Its name carries the label of the process that made it.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import threading
@@ -21,6 +22,8 @@ from palestra.envs.sandbox.base import Breach, Limits
 CONTROLLERS = ("memory", "pids", "cpu")
 _NAME = re.compile(r"palestra-(\d+-\d+)-\d+$")
 _CPU_PERIOD_US = 100_000
+_numbers = itertools.count(1)
+"""Of all groups of this process, whoever makes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,6 @@ class Groups:
         self._hierarchy = hierarchy
         self._free: list[Group] = []
         self._lock = threading.Lock()
-        self._count = 0
 
     def take(self, limits: Limits) -> Group:
         """A group that nobody uses, bound by `limits`."""
@@ -112,8 +114,7 @@ class Groups:
             self._free.clear()
 
     def _make(self) -> Group:
-        self._count += 1
-        name = f"palestra-{owner.label()}-{self._count}"
+        name = f"palestra-{owner.label()}-{next(_numbers)}"
         paths = {controller: parent / name for controller, parent in self._hierarchy.parents.items()}
         for path in dict.fromkeys(paths.values()):
             path.mkdir()

@@ -31,7 +31,7 @@ def test_reap_counts(palestra: Command) -> None:
 def test_what_is_not_there_is_refused(palestra: Command, tmp_path: Path) -> None:
     for arguments, word in [
         (("check", "--backend", "podman"), "namespace, docker"),
-        (("build", "bsae"), "base, harness, swe"),
+        (("build", "bsae"), "base, harness, python, swe"),
         (("load", "x", str(tmp_path / "none.tar")), "--save"),
     ]:
         ended = palestra("sandbox", *arguments)

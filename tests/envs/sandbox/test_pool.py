@@ -141,3 +141,11 @@ def test_real_sandboxes_come_from_a_pool() -> None:
         for _ in range(5):
             with pool.acquire() as sandbox:
                 assert sandbox.exec("echo x >> /work/x; cat /work/x").stdout == b"x\n"
+
+
+def test_two_backends_live_in_one_process() -> None:
+    with backend("namespace") as one, backend("namespace") as other:
+        first, second = one.create(base_image(), SMALL), other.create(base_image(), SMALL)
+        assert [s.exec("echo here").stdout for s in (first, second)] == [b"here\n"] * 2
+        first.close()
+        second.close()
