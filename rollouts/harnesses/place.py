@@ -136,7 +136,7 @@ class ScratchPlace:
         assert process.stdout is not None and process.stderr is not None
         tails = _Tail(process.stdout), _Tail(process.stderr)
         try:
-            finished = await _first(process.wait(), stop, timeout_s)
+            finished = await _first(_exit_of(process.pid), stop, timeout_s)
         finally:
             await _end(process, tails)
         code = process.returncode if finished else None
@@ -218,6 +218,22 @@ class _Tail:
             self._kept += chunk
             if len(self._kept) > 2 * OUTPUT_BYTES:
                 del self._kept[:-OUTPUT_BYTES]
+
+
+async def _exit_of(pid: int) -> None:
+    """Wait until a child has ended, even where others hold its pipes open, which asyncio's own wait() waits for."""
+    loop = asyncio.get_running_loop()
+    try:
+        watched = os.pidfd_open(pid)
+    except ProcessLookupError:  # it was waited for already
+        return
+    ended = asyncio.Event()
+    loop.add_reader(watched, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(watched)
+        os.close(watched)
 
 
 async def _first(done: Awaitable[object], stop: asyncio.Event | None, timeout_s: float) -> bool:

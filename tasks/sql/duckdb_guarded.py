@@ -43,6 +43,7 @@ _REFUSED = frozenset(_NAMES.split())
 _REFUSED_PREFIXES = (
     "read_",
     "duckdb_",
+    "pg_",
     "pragma_",
     "parquet_",
     "sqlite_",
