@@ -129,7 +129,9 @@ class History:
     def _advance(self, point: Point, new: Sequence[_Read], position: int) -> tuple[Point, int]:
         """(the point after the turn at `position`, how many turns it took)."""
         messages, reply_id = new[position]
-        pieces = list(takewhile(_is_reply, islice(new, position, position + _PIECES)))
+        pieces = []
+        if _is_reply(new[position]):
+            pieces = list(takewhile(_is_reply, islice(new, position, position + _PIECES)))
         for count in range(len(pieces) if point.replies else 0, 1, -1):
             reply = self._in_pieces(point, [messages[0] for messages, _ in pieces[:count]])
             if reply is not None:

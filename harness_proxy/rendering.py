@@ -22,6 +22,7 @@ import numpy as np
 import orjson
 
 from palestra.harness_proxy.errors import RenderingError
+from palestra.harness_proxy.qwen3_turns import Qwen3Turns
 from palestra.harness_proxy.tokenizer import LocalTokenizer
 from palestra.trajectories.chat import chat_message
 from palestra.trajectories.graph import Segment
@@ -56,6 +57,8 @@ class Rendering:
         self._renderer = renderer
         self._tokenizer = tokenizer
         self._last_turn = last_turn
+        marked = tokenizer.convert_tokens_to_ids("<think>") is not None
+        self._turns = Qwen3Turns(renderer, tokenizer) if last_turn and marked else None
         self._rendered: OrderedDict[Hashable, tuple[IntArray, tuple[Segment, ...]]] = OrderedDict()
         self.stop_token_ids: tuple[int, ...] = tuple(renderer.get_stop_token_ids())
         self._end_of_thought: int | None = tokenizer.convert_tokens_to_ids("</think>")
@@ -138,6 +141,16 @@ class Rendering:
         that was cut off is closed by the format's own end-of-turn token, which counts to the first new
         message.
         """
+        added = self._turns.added(prompt_ids, completion_ids, messages) if self._turns is not None else None
+        if added is None:
+            return self._bridged(prompt_ids, completion_ids, messages, tools)
+        start = len(prompt_ids) + len(completion_ids)
+        segments = tuple(Segment(m, start + end) for m, end in zip(messages, added[1], strict=True))
+        return Prompt([*prompt_ids, *completion_ids, *added[0]], segments)
+
+    def _bridged(
+        self, prompt_ids: Sequence[int], completion_ids: Sequence[int], messages: Sequence[Message], tools: Tools
+    ) -> Prompt | None:
         begin = self._turn_start(prompt_ids)
         recent = [*prompt_ids[begin:], *completion_ids]
         bridged = self._renderer.bridge_to_next_turn(
@@ -167,10 +180,13 @@ class Rendering:
 
         The tool calls carry no ids; the proxy names them.
         """
+        text = self._turns.plain_text(sampled_ids, prompt_ids) if self._turns is not None else None
+        if text is not None:
+            return Message("assistant", text), "text"
         ids = list(sampled_ids)
         try:
             parsed = self._renderer.parse_response(
-                ids, tools=list(tools) or None, prompt_ids=list(prompt_ids[self._turn_start(prompt_ids) :])
+                ids, tools=list(tools) or None, prompt_ids=self._context(prompt_ids)
             )
         except (ValueError, RecursionError):  # JSON nested too deep, or numbers too long, for Python's parser
             return Message("assistant", self._text(ids)), "malformed"
@@ -180,6 +196,12 @@ class Rendering:
         content = "\n".join(filter(None, [parsed.content, *broken]))
         status: ParseStatus = "malformed" if broken else "ok" if good else "text"
         return Message("assistant", content, parsed.reasoning_content or None, good), status
+
+    def _context(self, prompt_ids: Sequence[int]) -> list[int] | None:
+        """What of a prompt tells how its reply reads; None where no thought is open in it."""
+        if self._turns is not None and self._turns.asks_anew(prompt_ids):
+            return None
+        return list(prompt_ids[self._turn_start(prompt_ids) :])
 
     def reasoning_tokens(self, message: Message, sampled_ids: Sequence[int]) -> int:
         """How many of `sampled_ids` are the reasoning of `message`: to the end of </think>, or all where that was

@@ -11,10 +11,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from palestra.harness_proxy.byte_level import ByteLevelText
 from palestra.harness_proxy.errors import RenderingError
 
 _CACHED_TEXT_CHARS = 65_536
-_CACHED_IDS = 16
 
 
 class LocalTokenizer:
@@ -28,7 +28,7 @@ class LocalTokenizer:
 
     def __init__(self, path: Path, eos_token_id: int | None = None) -> None:
         """Raises RenderingError when `path` is missing or not a tokenizer."""
-        from tokenizers import Tokenizer
+        from tokenizers import Tokenizer, decoders
 
         if not path.is_file():
             raise RenderingError(f"no {path.name} in {path.parent}: give the directory of a local model")
@@ -39,7 +39,8 @@ class LocalTokenizer:
         except Exception as error:  # tokenizers raises nothing more exact
             raise RenderingError(f"{path} is no tokenizer: {error}") from error
         self._cached_encode = lru_cache(maxsize=512)(self._encode)
-        self._cached_decode = lru_cache(maxsize=4096)(self._decode)
+        byte_level = isinstance(self._tokenizer.decoder, decoders.ByteLevel)
+        self._bytes = ByteLevelText(self._tokenizer.id_to_token) if byte_level else None
 
     def encode(self, text: str, *args: Any, **kwargs: Any) -> list[int]:
         """Token ids of `text`, nothing added at its ends."""
@@ -47,8 +48,10 @@ class LocalTokenizer:
 
     def decode(self, token_ids: Any, *args: Any, **kwargs: Any) -> str:
         """Text of `token_ids`, special tokens included."""
-        ids = (token_ids,) if isinstance(token_ids, int) else tuple(token_ids)
-        return self._cached_decode(ids) if len(ids) <= _CACHED_IDS else self._decode(ids)
+        ids = [token_ids] if isinstance(token_ids, int) else token_ids
+        if self._bytes is not None:
+            return self._bytes.decode(ids)
+        return str(self._tokenizer.decode(ids, skip_special_tokens=False))
 
     def convert_tokens_to_ids(self, tokens: Any) -> Any:
         """The id of one token, or of each in a list; None where it is not in the vocabulary."""
@@ -58,6 +61,3 @@ class LocalTokenizer:
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
-
-    def _decode(self, ids: tuple[int, ...]) -> str:
-        return str(self._tokenizer.decode(ids, skip_special_tokens=False))

@@ -165,7 +165,7 @@ def _extension(code: int, data: bytes) -> int:
 
 
 def _column(arrays: Sequence[np.ndarray[Any, Any]], dtype: np.dtype[Any]) -> bytes:
-    if all(a.dtype == dtype and a.ndim == 1 for a in arrays):
+    if {(a.dtype, a.ndim) for a in arrays} <= {(dtype, 1)}:
         return b"".join([a.tobytes() for a in arrays])
     try:
         joined = np.concatenate([np.empty(0, dtype), *arrays], dtype=dtype, casting="equiv")

@@ -36,6 +36,7 @@ class TokenGraph:
         self.nodes: list[Node] = []
         self._children: dict[int | None, list[int]] = {}
         self._lengths: list[int] = []
+        self._latest: tuple[int | None, IntArray] = (None, np.empty(0, np.int32))
         for node in nodes:
             self._append(node)
 
@@ -52,8 +53,10 @@ class TokenGraph:
         return path[::-1]
 
     def path_ids(self, node_id: int) -> IntArray:
-        """All token ids from the root to the end of `node_id`, shape (path_length(node_id),)."""
-        return np.concatenate([node.token_ids for node in self.path(node_id)])
+        """All token ids from the root to the end of `node_id`, shape (path_length(node_id),), read-only."""
+        if node_id != self._latest[0]:  # a conversation goes on where it was left
+            self._keep_path(node_id, np.concatenate([node.token_ids for node in self.path(node_id)]))
+        return self._latest[1]
 
     def path_length(self, node_id: int) -> int:
         """Number of tokens from the root to the end of `node_id`."""
@@ -104,17 +107,17 @@ class TokenGraph:
         disagree, or the prompt does not continue `after`.
         """
         _check_call(len(prompt_ids), segments, len(sampled_ids), len(logprobs), versions)
-        before = len(self.nodes)
+        if after is not None and not _same(self.path_ids(after), prompt_ids[: self._lengths[after]]):
+            raise GraphError(f"{len(prompt_ids)} prompt tokens, which do not continue node {after}")
         parent = self.deepest_prefix(prompt_ids, after)
         position = self._lengths[parent] if parent is not None else 0
         for segment in segments:
             if segment.end > position:
                 parent = self._append_prompt(parent, segment.message, prompt_ids[position : segment.end])
                 position = segment.end
-        node_id = self._append_reply(parent, reply, prompt_ids[position:], sampled_ids, logprobs, versions)
-        if not self._is_path(node_id, prompt_ids, sampled_ids):
-            self._forget(before)
-            raise GraphError(f"{len(prompt_ids)} prompt tokens, which do not continue node {after}")
+        path = np.concatenate([prompt_ids, sampled_ids]).astype(np.int32, copy=False)
+        node_id = self._append_reply(parent, reply, path[position:], logprobs, versions)
+        self._keep_path(node_id, path)
         return node_id
 
     def commit_text(self, messages: Sequence[Message], reply: Message) -> int:
@@ -143,24 +146,24 @@ class TokenGraph:
         self,
         parent: int | None,
         reply: Message,
-        scaffold: IntArray,
-        sampled_ids: IntArray,
+        ids: IntArray,
         logprobs: FloatArray,
         versions: Sequence[tuple[int, int]],
     ) -> int:
-        ids = np.concatenate([scaffold, sampled_ids]).astype(np.int32)
-        mask: BoolArray = np.arange(len(ids)) >= len(scaffold)
+        """A node of which the last `len(logprobs)` tokens were sampled."""
+        mask = np.zeros(len(ids), np.bool_)
+        mask[len(ids) - len(logprobs) :] = True
         logprobs = np.array(logprobs, np.float32)
-        return self._append(Node(len(self.nodes), parent, reply, ids, mask, logprobs, tuple(versions)))
+        return self._append(Node(len(self.nodes), parent, reply, ids.copy(), mask, logprobs, tuple(versions)))
 
     def _append(self, node: Node) -> int:
         if node.node_id != len(self.nodes):
             raise GraphError(f"node {node.node_id} came out of order, expected {len(self.nodes)}")
         if node.parent is not None and not 0 <= node.parent < node.node_id:
             raise GraphError(f"node {node.node_id} names parent {node.parent}, which is not on record")
-        if int(node.sampled.sum()) != len(node.logprobs):
+        if (sampled := np.count_nonzero(node.sampled)) != len(node.logprobs):
             raise GraphError(
-                f"node {node.node_id} has {node.sampled.sum()} sampled tokens, {len(node.logprobs)} logprobs"
+                f"node {node.node_id} has {sampled} sampled tokens, {len(node.logprobs)} logprobs"
             )
         before = self._lengths[node.parent] if node.parent is not None else 0
         self.nodes.append(node)
@@ -168,15 +171,9 @@ class TokenGraph:
         self._children.setdefault(node.parent, []).append(node.node_id)
         return node.node_id
 
-    def _is_path(self, node_id: int, prompt_ids: IntArray, sampled_ids: IntArray) -> bool:
-        """The promise: the path to `node_id` is what the engine saw and sampled."""
-        return _same(self.path_ids(node_id), np.concatenate([prompt_ids, sampled_ids]))
-
-    def _forget(self, size: int) -> None:
-        """Keep the first `size` nodes."""
-        for node in self.nodes[size:]:
-            self._children[node.parent].remove(node.node_id)
-        del self.nodes[size:], self._lengths[size:]
+    def _keep_path(self, node_id: int, ids: IntArray) -> None:
+        ids.flags.writeable = False
+        self._latest = (node_id, ids)
 
     def _continuing(self, parent: int | None, prompt_ids: IntArray) -> list[int]:
         """Children of `parent` whose tokens come next in `prompt_ids`."""

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-import aiohttp
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -24,6 +23,7 @@ from palestra.harness_proxy.engines.base import (
     InvalidRequestError,
     PromptTooLongError,
 )
+from palestra.harness_proxy.engines.http import HttpClient, HttpError
 from palestra.trajectories.model import CaptureLevel, Sampling
 
 _TOO_LONG = ("context_length_exceeded", "maximum context length", "maximum model length")
@@ -42,9 +42,8 @@ class CompletionsEngine:
         self.policy_version = 0
         """What replies are labelled with where the endpoint reports no versions. Set it after an update."""
         self._base_url = base_url.rstrip("/")
-        self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
-        self._session: aiohttp.ClientSession | None = None
+        headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        self._http = HttpClient(self._base_url, {"content-type": "application/json"} | headers, timeout_s)
         self._context_tokens: int | None = None
         self._closed = False
 
@@ -70,8 +69,7 @@ class CompletionsEngine:
     async def aclose(self) -> None:
         """Close the connections."""
         self._closed = True
-        if self._session is not None:
-            await self._session.close()
+        await self._http.aclose()
 
     async def _context(self) -> int:
         """The model's context length, asked once."""
@@ -91,7 +89,8 @@ class CompletionsEngine:
         context_tokens = await self._context()
         if len(prompt) >= context_tokens:
             raise PromptTooLongError(len(prompt), context_tokens)
-        return replace(sampling, max_tokens=min(sampling.max_tokens, context_tokens - len(prompt)))
+        room = context_tokens - len(prompt)
+        return sampling if sampling.max_tokens <= room else replace(sampling, max_tokens=room)
 
     async def _semantics(self) -> Literal["processed", "raw", "none"]:
         """What log-probabilities are of. With top_k=1 one token is left to sample: 0 nats if processed.
@@ -132,27 +131,15 @@ class CompletionsEngine:
     async def _request(
         self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        url = self._base_url + path
-        data = None if body is None else orjson.dumps(body)
-        try:
-            async with self._client().request(method, url, data=data, headers=headers) as response:
-                content = await response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise EngineUnavailableError(
-                f"{method} {url} failed: {error!r}. Is the engine running?"
-            ) from error
-        return _read(response.status, content, f"{method} {url}")
-
-    def _client(self) -> aiohttp.ClientSession:
         if self._closed:
             raise EngineUnavailableError("the engine was closed")
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                headers={"content-type": "application/json"} | self._headers,
-                timeout=self._timeout,
-                connector=aiohttp.TCPConnector(limit=0),  # concurrency is the caller's to bound
-            )
-        return self._session
+        what = f"{method} {self._base_url}{path}"
+        try:
+            data = b"" if body is None else orjson.dumps(body)
+            status, content = await self._http.request(method, path, data, headers)
+        except (HttpError, OSError) as error:
+            raise EngineUnavailableError(f"{what} failed: {error!r}. Is the engine running?") from error
+        return _read(status, content, what)
 
 
 class _ContextError(Exception):
@@ -201,20 +188,43 @@ def _generation(body: Mapping[str, Any], prompt: list[int], sampling: Sampling, 
     choice = _choice(body)
     if choice.get("finish_reason") == "abort":
         raise EngineUnavailableError("the server aborted the reply")
+    ids, logprobs, given, finish_reason = _plain(choice) or _validated(choice)
+    if not 1 <= len(ids) == len(logprobs) <= sampling.max_tokens:
+        raise _unusable(
+            f"{len(ids)} ids, {len(logprobs)} log-probabilities, asked {sampling.max_tokens}", choice
+        )
+    if given is not None and given != prompt:
+        raise _unusable("it answers another prompt than was sent", choice)
+    versions = tuple((int(at), int(of)) for at, of in body.get("versions") or ((0, version),))
+    return Generation(ids, logprobs, finish_reason, versions)
+
+
+_Parts = tuple[list[int], list[float], list[int] | None, Literal["stop", "length"]]
+"""Sampled ids, log-probabilities, ids of the prompt where they are given, and why the reply ends."""
+
+
+def _plain(choice: Mapping[str, Any]) -> _Parts | None:
+    """The parts of a reply in which all is of the right type. None: `_validated` finds out what is not."""
+    ids, given, logprobs = choice.get("token_ids"), choice.get("prompt_token_ids"), choice.get("logprobs")
+    values = logprobs.get("token_logprobs") if type(logprobs) is dict else None
+    finish_reason = choice.get("finish_reason")
+    if finish_reason not in ("stop", "length") or not (_all(int, ids) and _all(float, values)):
+        return None
+    return (ids, values, given, finish_reason) if given is None or _all(int, given) else None
+
+
+def _all(kind: type, values: Any) -> bool:
+    return type(values) is list and set(map(type, values)) == {kind}
+
+
+def _validated(choice: Mapping[str, Any]) -> _Parts:
+    """The parts of a reply, converted where nothing is lost. Raises EngineError with what is wrong."""
     try:
         reply = _Reply.model_validate(choice)
     except ValidationError as error:
         first = error.errors()[0]
         raise _unusable(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", choice) from error
-    ids, logprobs = reply.token_ids, reply.logprobs.token_logprobs
-    if not 1 <= len(ids) == len(logprobs) <= sampling.max_tokens:
-        raise _unusable(
-            f"{len(ids)} ids, {len(logprobs)} log-probabilities, asked {sampling.max_tokens}", choice
-        )
-    if reply.prompt_token_ids not in (None, prompt):
-        raise _unusable("it answers another prompt than was sent", choice)
-    versions = tuple((int(at), int(of)) for at, of in body.get("versions") or ((0, version),))
-    return Generation(ids, logprobs, reply.finish_reason, versions)
+    return reply.token_ids, reply.logprobs.token_logprobs, reply.prompt_token_ids, reply.finish_reason
 
 
 class _Logprobs(BaseModel):

@@ -149,7 +149,7 @@ def test_a_format_that_looks_at_the_last_turn_alone_loses_nothing(
     """What is read and bridged is the same with the whole prompt as with its last turn."""
     short = Rendering.load(model_dir, enable_thinking=thinks)
     whole = Rendering.load(model_dir, enable_thinking=thinks)
-    whole._last_turn = False
+    whole._last_turn, whole._turns = False, None
     assert short._last_turn
     ids = short.render([Message("system", "Be careful."), Message("user", "Hi")]).ids
     for thought, text, roles in says:
