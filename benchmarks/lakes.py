@@ -46,10 +46,14 @@ Cell = tuple[int, int]
 
 
 def load() -> TaskSet:
-    """2,000 lakes to learn on and 100 others to look at."""
-    tasks = [t.model_copy(update={"env": ENV_ID}) for t in load_frozen_lake(SIZE, train=2000, dev=1, test=100)]
+    """2,000 lakes to learn on, some of them alike, and 100 others to look at."""
+    tasks = [
+        t.model_copy(update={"env": ENV_ID}) for t in load_frozen_lake(SIZE, train=2000, dev=1, test=100)
+    ]
     budget = {"turns": TURNS}
-    return TaskSet("lakes", [t.model_copy(update={"budget": t.budget.model_copy(update=budget)}) for t in tasks])
+    return TaskSet(
+        "lakes", [t.model_copy(update={"budget": t.budget.model_copy(update=budget)}) for t in tasks]
+    )
 
 
 class LakeEnv(GymnasiumEnv):
