@@ -15,7 +15,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import sqrt
 from pathlib import Path
 from statistics import mean, stdev
@@ -25,6 +25,7 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
+import lakes
 from measure import Bench, machine
 from palestra.cli.demo_run import Demo, DemoConfig
 from palestra.evaluation.passk import collect, pass_at_k
@@ -45,26 +46,6 @@ Numbers = Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
-    """A task to learn."""
-
-    tasks: str
-    """Name of the task set; its test split is what is looked at."""
-    warm_start: Callable[[Path, int, Console], Awaitable[Path]]
-    """Makes the policy of a seed in a directory, and says where it is. Called again it finds it there."""
-
-
-async def sql_tiny(directory: Path, seed: int, console: Console) -> Path:
-    """The warm start of `palestra demo`."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with Store.open(directory / "store", write=True) as store:
-        return await Demo(directory, DemoConfig.make(seed=seed), console).prepare(store)
-
-
-LESSONS: Mapping[str, Lesson] = {"sql-tiny": Lesson("sql-tiny", sql_tiny)}
-
-
-@dataclass(frozen=True, slots=True)
 class Budget:
     """What every run gets."""
 
@@ -74,6 +55,30 @@ class Budget:
     look_every: int = 5
     looked_at: int = 200
     """Held-out tasks played at each look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """A task to learn."""
+
+    tasks: str
+    """Name of the task set; its test split is what is looked at."""
+    warm_start: Callable[[Path, int, Console], Awaitable[Path]]
+    """Makes the policy of a seed in a directory, and says where it is. Called again it finds it there."""
+    budget: Budget = field(default_factory=Budget)
+
+
+async def sql_tiny(directory: Path, seed: int, console: Console) -> Path:
+    """The warm start of `palestra demo`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with Store.open(directory / "store", write=True) as store:
+        return await Demo(directory, DemoConfig.make(seed=seed), console).prepare(store)
+
+
+LESSONS: Mapping[str, Lesson] = {
+    "sql-tiny": Lesson("sql-tiny", sql_tiny),
+    "lakes": Lesson("lakes:load", lakes.prepare, Budget(steps=10, look_every=5, looked_at=100)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +114,7 @@ def main() -> None:
     add("--markdown", action="store_true", help="print the table as docs/results.md has it")
     args = bench.parse()
     directory = args.dir / (f"{args.task}-quick" if args.quick else args.task)
-    budget = Budget(2, 2, 4, 1, 20) if args.quick else Budget()
+    budget = Budget(2, 2, 4, 1, 20) if args.quick else LESSONS[args.task].budget
     console = Console(stderr=args.json or args.markdown)
     runs = [
         _run(directory, LESSONS[args.task], estimator, seed, budget, console)

@@ -146,7 +146,8 @@ EXTRAS: Mapping[str, Callable[[Sequence[Any]], npt.NDArray[Any]]] = {
     "weight": _floats,
     "branch": _anchors,
 }
-"""Optional columns, and how their values are read:
+"""Optional columns, and how their values are read. Recorded rollouts fill in those of `training.decisions.RECORDED`,
+and `baseline` where the estimator asks for it; matched, value and log_ratio are for tables from elsewhere.
 
 node        names the node of a tree of rollouts that the decision is: equal where rollouts share it; None: no node
 action      names the action taken; None: unknown

@@ -16,8 +16,9 @@ def gae(
 ) -> FloatArray:
     """A_t = d_t + gamma * lam * A_(t+1), d_t = r_t + gamma * V_(t+1) - V_t, then normalised over the batch.
 
-    Needs the column `value` (V_t, a critic's estimate before decision t); V is 0 after the last decision. Source:
-    Schulman et al. 2015, arXiv:1506.02438; code verl core_algos.py compute_gae_advantage_return.
+    Needs the column `value` (V_t, a critic's estimate before decision t); V is 0 after the last decision. Recorded
+    rollouts have no such column: there is no critic here, so it is for tables that bring one. Source: Schulman
+    et al. 2015, arXiv:1506.02438; code verl core_algos.py compute_gae_advantage_return.
 
     Departures: every rollout counts once in mean and variance, not every token (quirk token-statistics).
 

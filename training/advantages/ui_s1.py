@@ -26,6 +26,7 @@ def ui_s1(
 
     Needs the column `matched`: whether the action was the expert's. Where it was not, the rollout went on from the
     expert's step, so credit ends there: G_t = r_t, and nothing is carried to turns before. A^E is GRPO's advantage.
+    Recorded rollouts have no such column, since none is played along an expert's path: it is for tables that bring it.
     Source: X-PLUG/MobileAgent UI-S1/uis1/core_uis1.py.
 
     Departures: those of `gigpo` (quirks row-statistics, lone-raw).
