@@ -1,6 +1,7 @@
 """Passages near a query in meaning: a local sentence transformer (Reimers and Gurevych 2019) and an exact scan.
 
-The cosine of every passage is computed, so results are exact. Embeddings are kept on disk under the keys of corpus and model.
+The cosine of every passage is computed, so results are exact. Embeddings are kept on disk under the
+keys of corpus and model.
 """
 
 from __future__ import annotations

@@ -28,11 +28,12 @@ import orjson
 from palestra.envs.errors import RetrieverError
 from palestra.tasks.registry import import_function
 from palestra.tasks.search.corpus import Passage, Source
+from palestra.tasks.sql.cache import ByteCache
 
 MAX_K = 100
 DEFAULT: Mapping[str, Any] = {"kind": "bm25"}
 _KEPT_RETRIEVERS = 8
-_KEPT_RESULTS = 10_000
+_KEPT_RESULTS_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ _FACTORIES: dict[str, Factory | str] = {
     "hybrid": "palestra.envs.search.fusion:open_hybrid",
     "remote": "palestra.envs.search.remote:open_remote",
 }
+_REMEMBERED = frozenset(_FACTORIES)
+"""Kinds whose results are kept in memory; what others register answers each query itself."""
 
 
 def register_retriever(kind: str, factory: Factory | str) -> None:
@@ -76,7 +79,8 @@ def open_retriever(source: Source, spec: Mapping[str, Any]) -> Retriever:
     key = orjson.dumps([source.key, spec], option=orjson.OPT_SORT_KEYS)
     with _lock:
         if key not in _open:
-            _open[key] = Remembering(_make(source, spec))
+            made = _make(source, spec)
+            _open[key] = Remembering(made) if spec["kind"] in _REMEMBERED else made
             if len(_open) > _KEPT_RETRIEVERS:
                 _open.popitem(last=False)
         _open.move_to_end(key)
@@ -107,22 +111,15 @@ class Remembering:
 
     def __init__(self, inner: Retriever) -> None:
         self._inner = inner
-        self._results: OrderedDict[tuple[str, int], Sequence[Hit]] = OrderedDict()
-        self._turn = threading.Lock()
+        self._results = ByteCache[Sequence[Hit]](_KEPT_RESULTS_BYTES, _size_bytes)
 
     def search(self, query: str, k: int) -> Sequence[Hit]:
         """See Retriever."""
-        key = query, k
-        with self._turn:
-            if key in self._results:
-                self._results.move_to_end(key)
-                return self._results[key]
-        found = tuple(self._inner.search(query, k))
-        with self._turn:
-            self._results[key] = found
-            if len(self._results) > _KEPT_RESULTS:
-                self._results.popitem(last=False)
-        return found
+        return self._results.get((query, k), lambda: tuple(self._inner.search(query, k)))
+
+
+def _size_bytes(hits: Sequence[Hit]) -> int:
+    return 200 + sum(len(hit.passage.text) for hit in hits)
 
 
 def best(passages: Sequence[Passage], scores: npt.NDArray[np.float32], k: int, above: float) -> list[Hit]:

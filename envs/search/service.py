@@ -1,4 +1,4 @@
-"""POST /retrieve for any retriever, as Search-R1's clients speak it (PeterGriffinJin/Search-R1, llm_agent/generation.py).
+"""POST /retrieve for any retriever, as Search-R1's clients speak it (PeterGriffinJin/Search-R1, retrieval_request.py).
 
     request     {"queries": ["...", ...], "topk": 3, "return_scores": true}; topk may be absent or null
     answer      {"result": [[{"document": {"id", "contents"}, "score"}, ...], ...]}, one list per query

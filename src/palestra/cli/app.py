@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from palestra import __version__
-from palestra.cli import demo, engine, env, evaluate, harness, proxy, rollout, show, tasks, train
+from palestra.cli import demo, engine, env, evaluate, harness, proxy, rollout, search, show, tasks, train
 
 TRAIN_EXTRA = ("torch", "transformers", "safetensors")
 """Modules of the extra [train]."""
@@ -28,6 +28,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(env.app, name="env")
+app.add_typer(search.app, name="search")
 app.command("rollout")(rollout.rollout)
 app.add_typer(evaluate.app, name="eval")
 app.command("train")(train.train)

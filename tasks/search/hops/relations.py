@@ -62,6 +62,13 @@ RELATIONS: tuple[Relation, ...] = (
              ("{x} is {y} kilometres long.", "From source to mouth it measures {y} kilometres."), 40, 990),
 )  # fmt: skip
 
+OPENINGS: dict[Kind, str] = {
+    "person": "{x} is known from several archives.",
+    "town": "{x} is a small town.",
+    "company": "{x} is an old company.",
+    "book": "{x} is a book that few have read.",
+    "river": "{x} is a slow river.",
+}
 FILLERS: dict[Kind, tuple[str, ...]] = {
     "person": (
         "Letters from these years are kept in a private archive.",

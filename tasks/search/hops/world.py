@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from palestra.tasks.search.corpus import Passage
 from palestra.tasks.search.hops import relations as words
-from palestra.tasks.search.hops.relations import COUNTS, FILLERS, RELATIONS, Kind, Relation
+from palestra.tasks.search.hops.relations import COUNTS, FILLERS, OPENINGS, RELATIONS, Kind, Relation
 
 UNTOLD = 0.12
 """The share of facts that no passage tells."""
@@ -116,12 +116,13 @@ def _facts(rng: random.Random, entity: Entity, entities: tuple[Entity, ...]) -> 
 
 
 def _passage(rng: random.Random, world: World, entity: Entity) -> str:
-    opening = f"{entity.name} is also called {entity.names[1]}." if len(entity.names) > 1 else ""
+    opening = OPENINGS[entity.kind].format(x=entity.name)
+    other = f"It is also called {entity.names[1]}." if len(entity.names) > 1 else ""
     told = [f for f in world.of(entity) if f.told]
     sentences = [rng.choice(f.relation.says).format(x=entity.name, y=f.values[0]) for f in told]
     sentences += rng.sample(FILLERS[entity.kind], 2)
     rng.shuffle(sentences)
-    return " ".join(filter(None, [opening, *sentences]))
+    return " ".join(filter(None, [opening, other, *sentences]))
 
 
 def _chronicle(rng: random.Random, world: World, number: int) -> Passage:
