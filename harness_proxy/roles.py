@@ -2,7 +2,8 @@
 
 Three sources, the first that speaks decides. Headers and bodies of harnesses that name the part themselves
 (codex, claude-code, opencode, copilot), and x-palestra-role: auxiliary from side jobs of our own. The words with
-which harnesses are known to ask for a summary or for a side job. And, once the session is closed, the shape of the whole:
+which harnesses are known to ask for a summary or for a side job. And, once the session is closed, the shape of the
+whole:
 
 - auxiliary: no tools in a session where others have tools, no assistant message before it, and nothing after
   it (titles, model routers, topic checks);

@@ -45,6 +45,9 @@ class Remote:
                 f"{self._url} did not answer like a retrieval server: {type(error).__name__}: {error}"
             ) from error
 
+    def __del__(self) -> None:
+        self._http.close()
+
 
 def open_remote(_source: Source, options: Mapping[str, Any]) -> Remote:
     """The server at `url`. Raises RetrieverError without one."""
