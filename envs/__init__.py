@@ -19,6 +19,8 @@ ENVS: dict[str, tuple[str, str]] = {
     "palestra/ScienceWorld-v0": ("palestra.envs.scienceworld_env:ScienceWorldEnv", "scienceworld"),
     "palestra/Search-v0": ("palestra.envs.search.env:SearchEnv", "search-hops"),
     "palestra/Sql-v0": ("palestra.envs.sql:SqlEnv", "sql-tiny"),
+    "palestra/SqlBrowse-v0": ("palestra.envs.sql_variants:SqlBrowseEnv", "sql-tiny"),
+    "palestra/SqlReex-v0": ("palestra.envs.sql_variants:SqlReexEnv", "sql-tiny"),
     "palestra/TextWorld-v0": ("palestra.envs.textworld_env:TextWorldEnv", "textworld"),
 }
 """Gymnasium id -> (class, the task set that `reset` draws from by default)."""

@@ -4,16 +4,22 @@ A task names one of its 30 tasks and a variation:
 
     {"task": "boil", "variation": 3, "simplify": "easy"}
 
-An action is a command in plain words, or the tool call act(command). The score is the simulator's, from 0 to 1: it
-gives points on the way, and takes all of them for an irreversible mistake, which ends the episode. The anchor is what
-is to be seen where the agent stands and what it carries. The simulator runs in a Java machine, which takes seconds to
-start and is kept for the next episode, and for the next environment after this one was closed.
+An action is a command in plain words, or the tool call act(command). The score is 1 for full marks and else 0;
+`parts["points"]` is the simulator's own score, from 0 to 1, which gives points on the way (some of them for nothing)
+and takes all for an irreversible mistake, which ends the episode. The anchor is what is to be seen where the agent
+stands and what it carries. The simulator runs in a Java machine, which takes seconds to start and is kept for the next
+episode, and for the next environment after this one was closed.
+
+The simulator lists what is in a place in an order that changes from run to run: lists are sorted here, so that the same
+place reads the same. Its own solutions are drawn at random too: the first one found for a task is kept.
 """
 
 from __future__ import annotations
 
 import atexit
 import json
+import os
+import re
 import shutil
 import threading
 from collections.abc import Sequence
@@ -28,7 +34,13 @@ _MAX_COMMAND = 200
 _MAX_IDLE = 2
 _idle: list[Any] = []
 """Simulators that no environment is using."""
+_inherited: list[Any] = []
+"""Simulators of the process that this one was forked from: not to be used, and not to be ended, here."""
 _lock = threading.Lock()
+_solutions: dict[str, list[str]] = {}
+"""By content hash of the task."""
+_LISTED = re.compile(r"(?:^\t.*\n?)+", re.MULTILINE)
+_INSIDE = re.compile(r"\(containing ([^()]*)\)")
 
 
 class ScienceWorldEnv(ReplayEnv):
@@ -47,10 +59,12 @@ class ScienceWorldEnv(ReplayEnv):
 
     def solution(self) -> Sequence[str]:
         """The simulator's own path to full marks."""
-        self._catch_up()
-        self._load(self.task, gold=True)
-        self._current = False
-        path = self._program.get_gold_action_sequence()
+        if self.task.content_hash not in _solutions:
+            self._catch_up()
+            self._load(self.task, gold=True)
+            self._current = False
+            _solutions[self.task.content_hash] = list(self._program.get_gold_action_sequence())
+        path = _solutions[self.task.content_hash]
         return [json.dumps({"name": "act", "arguments": {"command": step}}) for step in path]
 
     def _open(self, task: Task) -> View:
@@ -72,7 +86,7 @@ class ScienceWorldEnv(ReplayEnv):
             if len(_idle) < _MAX_IDLE:
                 _idle.append(self._program)
                 return
-        self._program.close()
+        _end(self._program)
 
     def _load(self, task: Task, gold: bool = False) -> None:
         data = task.data
@@ -84,9 +98,19 @@ class ScienceWorldEnv(ReplayEnv):
             raise EnvSetupError(f"task {task.id!r}: ScienceWorld does not take {data!r}: {error}") from error
 
     def _view_of(self, text: str, info: Any, done: bool = False) -> View:
-        score = max(0, int(info["score"])) / 100
-        place = f"{info['look'].strip()}\n{info['inv'].strip()}"
-        return View(text, place=place, value=score, parts={"points": score}, ended=done)
+        points = max(0, int(info["score"])) / 100
+        place = steady(f"{info['look'].strip()}\n{info['inv'].strip()}")
+        return View(
+            steady(text), place=place, value=float(points == 1.0), parts={"points": points}, ended=done
+        )
+
+
+def steady(text: str) -> str:
+    """`text` with the lines of each list, and the things in each container, in alphabetical order."""
+    inside = _INSIDE.sub(lambda m: f"(containing {', '.join(sorted(m.group(1).split(', ')))})", text + "\n")
+    return _LISTED.sub(lambda m: "".join(sorted(m.group().splitlines(keepends=True))), inside).removesuffix(
+        "\n"
+    )
 
 
 def _idle_one() -> Any:
@@ -94,10 +118,28 @@ def _idle_one() -> Any:
         return _idle.pop() if _idle else None
 
 
+def _after_fork() -> None:
+    _inherited.extend(_idle)
+    _idle.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 @atexit.register
 def _end_idle() -> None:
     while (simulator := _idle_one()) is not None:
-        simulator.close()
+        _end(simulator)
+
+
+def _end(simulator: Any) -> None:
+    """End it with what it leaves open itself: pipes to its process, and a folder."""
+    process = simulator._gateway.java_process
+    simulator.close()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    simulator._obj_tree_tempdir.cleanup()
 
 
 def _launch() -> Any:

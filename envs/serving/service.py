@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import cast
 
 import gymnasium
 import uvicorn
@@ -32,7 +31,7 @@ def maker(env_id: str, tasks: TaskSet) -> Callable[[], TaskEnv]:
             raise EnvError(f"there is no environment {env_id!r}: {error}") from error
         if not isinstance(env, TaskEnv):
             raise EnvError(f"{env_id} is a {type(env).__name__}; only a TaskEnv can be served")
-        cast(TaskEnv, env).use(tasks)
+        env.use(tasks)
         return env
 
     return make

@@ -68,7 +68,7 @@ class GuardedDuckDB:
         duckdb = _duckdb()
         self._check(duckdb, sql)
         late = threading.Event()
-        timer = threading.Timer(self._limits.time_s, lambda: (late.set(), self._connection.interrupt()))
+        timer = threading.Timer(self._limits.time_s, self._interrupt, (late,))
         timer.daemon = True
         timer.start()
         try:
@@ -85,6 +85,10 @@ class GuardedDuckDB:
     def close(self) -> None:
         """See `backends.Guarded`."""
         self._connection.close()
+
+    def _interrupt(self, late: threading.Event) -> None:
+        late.set()
+        self._connection.interrupt()
 
     def _rollback(self) -> None:
         """End the transaction, if the statement has not ended it by failing."""

@@ -30,6 +30,8 @@ ADDRESS = "PALESTRA_POSTGRES"
 _TYPES = {"integer": "BIGINT", "real": "DOUBLE PRECISION", "blob": "BYTEA", "text": "TEXT"}
 _BATCH = 256
 _MAX_SQL = 20_000
+_TURN = 0x70616C65
+"""Names the lock under which databases are made; it goes with the connection."""
 _FUNCTIONS = """
     pg_sleep pg_sleep_for pg_sleep_until set_config current_setting pg_notify pg_cancel_backend pg_terminate_backend
     pg_stat_get_activity pg_stat_get_backend_activity pg_show_all_settings pg_cursor pg_prepared_statement
@@ -70,6 +72,7 @@ class GuardedPostgres:
         self._name = f"palestra_e_{secrets.token_hex(8)}"
         role, password = _reader()
         with _lock, _admin() as admin:
+            admin.execute("SELECT pg_advisory_lock(%s)", (_TURN,))  # other processes make templates too
             template = _template(admin, database)
             admin.execute(f'CREATE DATABASE "{self._name}" TEMPLATE "{template}"')
             _copies.add(self._name)

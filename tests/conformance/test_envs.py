@@ -6,6 +6,7 @@ import json
 import math
 import pickle
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import gymnasium
@@ -22,7 +23,7 @@ import palestra.envs
 from palestra.envs.env import TaskEnv
 from palestra.envs.errors import EnvStateError
 from serving import serving
-from worlds import options
+from small_worlds import options
 
 IDS = sorted(palestra.envs.ENVS)
 SLOW = {"palestra/ScienceWorld-v0"}
@@ -212,7 +213,7 @@ def test_snapshot_and_restore_are_equivalent(env: TaskEnv) -> None:
     env.reset(seed=2)
     env.step(actions(env)[0])
     kept = env.snapshot()
-    rest = actions(env)[1:]
+    rest = actions(env)[1 : env.task.budget.turns]
     first = [env.step(action)[:4] for action in rest]
     env.restore(kept)
     assert [env.step(action)[:4] for action in rest] == first
@@ -221,11 +222,12 @@ def test_snapshot_and_restore_are_equivalent(env: TaskEnv) -> None:
 
 
 def test_pickles_before_reset_and_in_mid_episode(env: TaskEnv) -> None:
-    assert play(pickle.loads(pickle.dumps(env)), 3) == play(env, 3)
+    with closing(pickle.loads(pickle.dumps(env))) as copy:
+        assert play(copy, 3) == play(env, 3)
     env.reset(seed=3)
     env.step(actions(env)[0])
-    again = pickle.loads(pickle.dumps(env))
-    assert again.step("nonsense")[4]["state_digest"] == env.step("nonsense")[4]["state_digest"]
+    with closing(pickle.loads(pickle.dumps(env))) as again:
+        assert again.step("nonsense")[4]["state_digest"] == env.step("nonsense")[4]["state_digest"]
 
 
 def test_close_twice_and_use_again(env: TaskEnv) -> None:
@@ -282,6 +284,7 @@ def test_async_vector_without_shared_memory_carries_text(env_id: str) -> None:
     assert vector.reset(seed=[0, 1])[0][0] == single.reset(seed=0)[0]
     assert vector.step(("nonsense", "{"))[0][0] == single.step("nonsense")[0]
     vector.close()
+    single.close()
 
 
 class TextEnv(gymnasium.Env[str, np.int64]):

@@ -14,7 +14,7 @@ from palestra.envs.validate import validate_task
 from palestra.tasks.errors import TaskFileError, TaskParameterError
 from palestra.tasks.registry import load_tasks
 from palestra.tasks.task import TaskSet
-from worlds import small_tasks
+from small_worlds import small_tasks
 
 TASKS = "palestra/TextWorld-v0"
 

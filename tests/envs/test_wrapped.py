@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import pickle
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import gymnasium
 import pytest
 
+from needs import need
 from palestra.envs import from_gymnasium
 from palestra.envs.errors import EnvSetupError, EnvStateError
 from palestra.envs.observation_text import plain
@@ -28,6 +30,11 @@ FOUR: dict[str, dict[str, Any]] = {
 
 def act(name: str) -> str:
     return json.dumps({"name": "act", "arguments": {"action": name}})
+
+
+@pytest.fixture(autouse=True)
+def installed() -> None:
+    need(importlib.util.find_spec("minigrid"), "minigrid: pip install 'palestra[worlds]'")
 
 
 def solved(name: str) -> GymnasiumEnv:
@@ -151,8 +158,8 @@ class _Echo(gymnasium.Env[str, str]):
 
 @pytest.fixture
 def registered() -> Any:
-    gymnasium.register("palestra-testing/Weights-v0", _Weights)
-    gymnasium.register("palestra-testing/Echo-v0", _Echo)
+    gymnasium.register("palestra-testing/Weights-v0", lambda **_: _Weights())
+    gymnasium.register("palestra-testing/Echo-v0", lambda **_: _Echo())
     yield
     del gymnasium.registry["palestra-testing/Weights-v0"], gymnasium.registry["palestra-testing/Echo-v0"]
 

@@ -38,9 +38,10 @@ def serve(
         int, typer.Option("--max-sessions", min=1, metavar="N", help="episodes at once")
     ] = 64,
 ) -> None:
-    """Serve the world of a task set over MCP (/mcp, streamable HTTP or stdio) and as an OpenEnv service (/ws, HTTP).
+    """Serve the world of a task set over MCP and OpenEnv.
 
-    Every connection plays an episode of its own. OpenEnv clients reset to any task by id or seed.
+    MCP at /mcp (streamable HTTP) or over stdio; OpenEnv at /ws and over HTTP. Every connection plays an episode of its
+    own. OpenEnv clients reset to any task by id or seed.
 
     \b
     Examples:

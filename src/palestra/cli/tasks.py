@@ -113,6 +113,75 @@ def validate(
         raise typer.Exit(1)
 
 
+@app.command()
+def new(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="of the world: lower-case letters, digits and _")
+    ],
+) -> None:
+    """Write a small world of your own to start from.
+
+    Environment, tasks, grader and test, in the folder NAME.
+
+    \b
+    Examples:
+      palestra tasks new my_world
+      palestra tasks validate my_world.world:load
+    """
+    from pathlib import Path
+
+    from palestra.cli.scaffold import write_scaffold
+
+    folder = write_scaffold(name, Path.cwd())
+    for line in (
+        f"{folder}/world.py is a world with 100 tasks, {folder.name}/test_world.py its test. Next:",
+        f"  palestra tasks validate {name}.world:load",
+        f"  python -m pytest {name}",
+    ):
+        print(line)
+
+
+@app.command()
+def audit(
+    tasks: TaskSetName,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="only the first N tasks")] = None,
+) -> None:
+    """Flag annotation errors of SQL tasks.
+
+    Gold that is empty, fails, is constant, or hangs on ties or chance. Exit status 1 when a task is suspicious. What
+    the flags mean: palestra.tasks.sql.audit.
+
+    \b
+    Examples:
+      palestra tasks audit 'bird?path=mini_dev_sqlite.json&db_root=dev_databases'
+    """
+    from palestra.cli.progress import progress
+    from palestra.tasks.registry import load_tasks
+    from palestra.tasks.sql.audit import audit_task
+
+    console = Console()
+    chosen = [t for t in load_tasks(tasks) if t.family == "sql"][:limit]
+    if not chosen:
+        raise UsageError(f"task set {tasks!r} has no SQL tasks")
+    counts: Counter[str] = Counter()
+    suspicious = 0
+    with progress(console, "auditing", len(chosen)) as advance:
+        for task in chosen:
+            flags = audit_task(task)
+            suspicious += bool(flags)
+            counts.update(flag.kind for flag in flags)
+            for flag in flags:
+                line = f"{flag.task_id}\n  {flag.kind}: {flag.detail}"
+                console.print(line, highlight=False, markup=False, soft_wrap=True)
+            advance(f"{suspicious} suspicious" if suspicious else "")
+    what = ", ".join(f"{kind} {count}" for kind, count in counts.most_common())
+    console.print(
+        f"{suspicious} of {len(chosen)} tasks are suspicious{f': {what}' if what else ''}", highlight=False
+    )
+    if suspicious:
+        raise typer.Exit(1)
+
+
 def _print_problems(console: Console, report: Report) -> None:
     """The failed checks of one task; checks that failed for one reason share a line."""
     failed: dict[str, list[str]] = {}

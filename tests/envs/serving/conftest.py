@@ -22,7 +22,10 @@ async def url() -> AsyncIterator[str]:
             await done.wait()
 
     task = asyncio.create_task(hold())
-    await asyncio.wait([ready, task], return_when=asyncio.FIRST_COMPLETED)
+    while not ready.done() and not task.done():
+        await asyncio.sleep(0.005)
+    if task.done():
+        await task
     yield ready.result()
     done.set()
     await task

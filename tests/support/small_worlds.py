@@ -12,7 +12,7 @@ from palestra.tasks.task import TaskSet
 
 SMALL = {
     "palestra/TextWorld-v0": "textworld?train=2&dev=0&test=0&level=2",
-    "palestra/ScienceWorld-v0": "scienceworld?task=find-living-thing&simplify=easy&per_task=1",
+    "palestra/ScienceWorld-v0": "scienceworld?task=find-non-living-thing&simplify=easy&per_task=1",
 }
 
 

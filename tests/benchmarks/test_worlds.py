@@ -1,0 +1,21 @@
+"""benchmarks/worlds.py prints what it promises."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+import worlds
+
+
+@pytest.mark.slow
+def test_the_figures_of_a_quick_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["worlds.py", "--quick", "--json", "--repeats", "1", "--only", "sql"])
+    worlds.main()
+    found = json.loads(capsys.readouterr().out)
+    assert found["sql_rows"] == worlds.QUICK_ROWS
+    assert all(found[name] > 0 for name in ("sql_step_p50_ms", "sql_scan_p50_ms", "snapshot_p50_ms"))
