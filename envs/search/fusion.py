@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from palestra.envs.errors import RetrieverError
 from palestra.envs.search.retriever import MAX_K, Hit, Retriever, open_retriever, options_of
@@ -16,8 +16,15 @@ from palestra.tasks.search.corpus import Passage, Source
 
 Reranker = Callable[[str, Sequence[Passage]], Sequence[float]]
 """(query, passages) -> a score for each, higher is better."""
+F = TypeVar("F", bound=Reranker)
 _RANK_CONSTANT = 60
 """The paper's k: how little the first ranks stand out."""
+
+
+def reranker(function: F) -> F:
+    """Mark a function as one that tasks may name to rerank."""
+    function.__palestra_reranker__ = True  # type: ignore[attr-defined]
+    return function
 
 
 class Fused:
@@ -61,7 +68,10 @@ def open_hybrid(source: Source, options: Mapping[str, Any]) -> Retriever:
     fused: Retriever = Fused(parts, chosen["depth"]) if len(parts) > 1 else parts[0]
     if chosen["rerank"] is None:
         return fused
-    return Reranked(fused, import_function(chosen["rerank"]), chosen["depth"])
+    function = import_function(chosen["rerank"])
+    if not getattr(function, "__palestra_reranker__", False):
+        raise RetrieverError(f"{chosen['rerank']} may not rerank: mark it with @reranker")
+    return Reranked(fused, function, chosen["depth"])
 
 
 def _sorted(hits: list[Hit]) -> list[Hit]:

@@ -1,7 +1,7 @@
 """Corpora: where passages come from.
 
 A task names its corpus as {"path": "corpus.jsonl"}, with "format" where it cannot be told from the file, or as
-{"builder": "package.module:function", "args": {...}}, a function that returns passages, or as {"url": ...} where only
+{"builder": "package.module:function", "args": {...}}, marked @corpus_builder, or as {"url": ...} where only
 a server has it. A `Source` is read as a stream, so that a corpus need not fit into memory; its key names its contents,
 and indices are kept under that key.
 """
@@ -11,11 +11,11 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import orjson
 
@@ -25,6 +25,15 @@ from palestra.tasks.task import Task
 
 _KEPT = 8
 _CHUNK_BYTES = 1 << 20
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def corpus_builder(function: F) -> F:
+    """Mark a function as one that tasks may name to make their corpus: () or (**args) -> passages."""
+    function.__palestra_corpus__ = True  # type: ignore[attr-defined]
+    return function
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +109,13 @@ class BuiltSource:
 
     @cached_property
     def _made(self) -> tuple[Passage, ...]:
-        return tuple(_unique(import_function(self.builder)(**self.args), self.builder))
+        function = import_function(self.builder)
+        if not getattr(function, "__palestra_corpus__", False):
+            raise CorpusError(f"{self.builder} may not make a corpus: mark it with @corpus_builder")
+        try:
+            return tuple(_unique(function(**self.args), self.builder))
+        except TypeError as error:
+            raise CorpusError(f"{self.builder} with {dict(self.args)}: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ def examples(path: tuple[str, ...]) -> list[str]:
 
 def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in LEAVES} == {
-        "demo", "tasks list", "tasks show", "tasks validate", "tasks new", "tasks audit", "env serve",
-        "rollout", "eval run", "eval compare", "train",
+        "demo", "tasks list", "tasks show", "tasks validate", "tasks new", "tasks audit", "env serve", "search serve",
+    "rollout", "eval run", "eval compare", "train",
         "show", "proxy", "harness list", "harness install", "harness check", "harness run", "engine serve",
     }  # fmt: skip
 

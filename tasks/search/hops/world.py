@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from palestra.tasks.search.corpus import Passage
+from palestra.tasks.search.corpus import Passage, corpus_builder
 from palestra.tasks.search.hops import relations as words
 from palestra.tasks.search.hops.relations import COUNTS, FILLERS, OPENINGS, RELATIONS, Kind, Relation
 
@@ -63,6 +63,7 @@ def make_world(seed: int) -> World:
     return World(entities, facts)
 
 
+@corpus_builder
 def corpus(seed: int) -> list[Passage]:
     """The passages of a world: one for each entity, and chronicles that lead nowhere."""
     world = make_world(seed)

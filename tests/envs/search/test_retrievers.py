@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from needs import need
 from palestra.envs.errors import RetrieverError
 from palestra.envs.search import bm25
-from palestra.envs.search.fusion import Fused, Reranked
+from palestra.envs.search.fusion import Fused, Reranked, reranker
 from palestra.envs.search.retriever import Hit, Retriever, open_retriever, register_retriever
 from palestra.envs.search.tantivy_index import TantivyIndex
 from palestra.tasks.search.corpus import BuiltSource, Passage, open_source
@@ -137,6 +138,7 @@ def test_a_reranker_decides() -> None:
         Reranked(Listed("a"), lambda _q, _found: []).search("x", 1)
 
 
+@reranker
 def longest_first(_query: str, passages: Sequence[Passage]) -> list[int]:
     return [len(p.text) for p in passages]
 
@@ -147,6 +149,18 @@ def test_a_hybrid_of_tasks_names_its_parts() -> None:
     assert len(names) == 5 and set(names) & set(
         ids(open_retriever(WORLD, {"kind": "bm25"}).search("mill", 9))
     )
+
+
+def test_a_task_names_its_reranker_which_must_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rerankers", sys.modules[__name__])
+    spec = {"kind": "hybrid", "of": [{"kind": "bm25"}], "depth": 9}
+    hits = open_retriever(WORLD, spec | {"rerank": "rerankers:longest_first"}).search(
+        "founder of the mill", 5
+    )
+    lengths = [len(hit.passage.text) for hit in hits]
+    assert lengths == sorted(lengths, reverse=True)
+    with pytest.raises(RetrieverError, match="os:getcwd may not rerank"):
+        open_retriever(WORLD, spec | {"rerank": "os:getcwd"})
 
 
 @pytest.mark.slow

@@ -106,6 +106,11 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     for spec in ({"path": str(tmp_path / "no.jsonl")}, {}, {"path": str(tmp_path)}):
         with pytest.raises(CorpusError):
             list(open_source(spec).passages())
+    with pytest.raises(CorpusError, match="os:listdir may not make a corpus"):
+        list(open_source({"builder": "os:listdir", "args": {"path": "/"}}).passages())
+    with pytest.raises(CorpusError, match="unexpected keyword argument 'world'"):
+        spec = {"builder": "palestra.tasks.search.hops.world:corpus", "args": {"world": 1}}
+        list(open_source(spec).passages())
     with pytest.raises(CorpusError, match="there is no corpus format 'xml'"):
         list(FileSource(tmp_path, "xml").passages())
     (tmp_path / "q.jsonl").write_text('{"question": "?", "context": [1]}')
