@@ -8,7 +8,8 @@ by key, an aggregate over an index, a page of rows. `sql_scan_p50_ms`, beside it
 which is SQLite's own work. `snapshot_p50_ms`: snapshot and restore of that world in mid-episode, together.
 `textworld_overhead`: CPU time of steps of palestra/TextWorld-v0 over those of the bare library with the same requests,
 minus 1; the two take turns. `index_100k_s`, `search_step_p50_ms`, `search_snapshot_p50_ms`: palestra/Search-v0 on
-100,000 passages (BM25 in memory); `search_large_*` on a million (tantivy); see search_worlds.py. Another world adds a function that returns a mapping to `PARTS`.
+100,000 passages (BM25 in memory); `search_large_*` on a million (tantivy); see search_worlds.py. Another world adds a
+function that returns a mapping to `PARTS`.
 """
 
 from __future__ import annotations

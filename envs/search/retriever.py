@@ -32,7 +32,7 @@ from palestra.tasks.sql.cache import ByteCache
 
 MAX_K = 100
 DEFAULT: Mapping[str, Any] = {"kind": "bm25"}
-_KEPT_RETRIEVERS = 8
+_KEPT_RETRIEVERS = 32
 _KEPT_RESULTS_BYTES = 64 << 20
 
 
@@ -77,19 +77,31 @@ def register_retriever(kind: str, factory: Factory | str) -> None:
 def open_retriever(source: Source, spec: Mapping[str, Any]) -> Retriever:
     """The retriever for a corpus; the latest ones are kept open. Raises RetrieverError, CorpusError."""
     key = orjson.dumps([source.key, spec], option=orjson.OPT_SORT_KEYS)
-    with _lock:
-        if key not in _open:
-            made = _make(source, spec)
-            _open[key] = Remembering(made) if spec["kind"] in _REMEMBERED else made
+    if (found := _opened(key)) is not None:
+        return found
+    with _making:
+        if (found := _opened(key)) is not None:
+            return found
+        made = _make(source, spec)
+        found = Remembering(made) if spec["kind"] in _REMEMBERED else made
+        with _lock:
+            _open[key] = found
             if len(_open) > _KEPT_RETRIEVERS:
                 _open.popitem(last=False)
-        _open.move_to_end(key)
-        return _open[key]
+    return found
 
 
 _open: OrderedDict[bytes, Retriever] = OrderedDict()
-_lock = threading.RLock()
+_lock = threading.Lock()
+_making = threading.RLock()
 """Held while a retriever is made, so that an index is built once; hybrids open others inside."""
+
+
+def _opened(key: bytes) -> Retriever | None:
+    with _lock:
+        if key in _open:
+            _open.move_to_end(key)
+        return _open.get(key)
 
 
 def _make(source: Source, spec: Mapping[str, Any]) -> Retriever:

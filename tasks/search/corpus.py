@@ -23,7 +23,7 @@ from palestra.tasks.errors import CorpusError
 from palestra.tasks.registry import import_function
 from palestra.tasks.task import Task
 
-_KEPT = 8
+_KEPT = 32
 _CHUNK_BYTES = 1 << 20
 
 

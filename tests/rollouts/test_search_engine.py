@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from palestra.envs.errors import RetrieverError
@@ -14,11 +16,15 @@ from palestra.harness_proxy.engines.scripted import ScriptedEngine
 from palestra.harness_proxy.rendering import Rendering
 from palestra.harness_proxy.server import Proxy
 from palestra.harness_proxy.testing import make_tiny_tokenizer
+from palestra.rollouts.local import Local
+from palestra.rollouts.runner import Job, RunSpec
 from palestra.rollouts.search_engine import simulated_search
+from palestra.rollouts.testing import tool_call
 from palestra.tasks.registry import load_tasks
-from palestra.trajectories.sample import TRAINED_ROLES
+from palestra.trajectories.sample import TRAINED_ROLES, samples
 from search_world import call
 
+Stage = Callable[..., Awaitable[Local]]
 USEFUL = "Doc 1: The mentor was Ann Lee.\nDocument 2. <answer>Bo</answer>\n3) Third."
 
 
@@ -57,6 +63,26 @@ async def test_an_environment_asks_the_model_behind_the_proxy(tmp_path: Path) ->
     assert [c.role for c in session.recording().calls] == ["auxiliary", "auxiliary"]
     assert session.closed and session.mode == "eval" and "auxiliary" not in TRAINED_ROLES
     await proxy.aclose()
+
+
+@pytest.mark.parametrize("kind", ["bm25", "simulated"])
+async def test_retrieved_text_is_seen_and_never_trained(
+    rendering: Rendering, stage: Stage, kind: str
+) -> None:
+    tasks = load_tasks("search-hops", split="dev")
+    task = (simulated(tasks) if kind == "simulated" else tasks)[0]
+    query = str(tasks[0].data["searches"][0])
+    acting = [tool_call("search", query=query), tool_call("answer", answer=task.data["answers"][0])]
+    sessions = {"run/g/0": acting, "search-engine": ["1. Zyxwv is the answer that nobody sampled."]}
+    stack = await stage(sessions)
+    with simulated_search(stack.proxy, NoiseCurriculum()):
+        [got] = await stack.runner.run([Job(task, "g")], RunSpec("run"))
+    assert got.rollout.reward == 1.0 and {c.role for c in got.calls} == {"agent"}
+    shown = "Zyxwv" if kind == "simulated" else got.steps[0].observation.split("| ")[1][:40]
+    seen = rendering.decode(np.concatenate([n.token_ids for n in got.nodes]).tolist())
+    trained = [rendering.decode(s.ids[s.loss_mask].tolist()) for s in samples(got)]
+    assert shown in seen and not any(shown in text for text in trained)
+    assert all(action[:30] in "".join(trained) for action in acting)
 
 
 def test_the_curriculum_of_the_paper() -> None:
