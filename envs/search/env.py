@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 from palestra.envs.env import TaskEnv
 from palestra.envs.errors import EnvSetupError, RetrieverError
+from palestra.envs.search.pieces import FIND_CHARS, heading, places, snippet_start, start_of
 from palestra.envs.search.quoting import label, plain, quoted
 from palestra.envs.search.retriever import DEFAULT, MAX_K, Hit, Retriever, open_retriever
 from palestra.envs.tools import ToolError, tool
@@ -29,9 +30,6 @@ from palestra.tasks.task import Task, TaskSet
 from palestra.trajectories.model import Score
 
 MAX_QUERY_CHARS = 500
-_FIND_CHARS = 80
-"""Shown before and after a match."""
-_FIND_MATCHES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ class SearchEnv(TaskEnv):
             raise ToolError(f"[{name}] has pages 1 to {pages}, there is no page {page}")
         start = (page - 1) * self._page_chars
         rest = f"\n(page {page} of {pages})" if pages > 1 else ""
-        return f"{_heading(name, passage)}\n{self._show(name, passage, start, self._page_chars)}{rest}"
+        return f"{heading(name, passage)}\n{self._show(name, passage, start, self._page_chars)}{rest}"
 
     @tool
     def find_in_page(self, id: str, text: str) -> str:
@@ -102,10 +100,10 @@ class SearchEnv(TaskEnv):
         name, passage = self._find(id)
         if not text.strip() or len(text) > MAX_QUERY_CHARS:
             raise ToolError(f"the text has 1 to {MAX_QUERY_CHARS} characters, this one has {len(text)}")
-        places = list(_places(passage.text.lower(), text.lower()))
-        if not places:
+        matches = list(places(passage.text.lower(), text.lower()))
+        if not matches:
             return f"(not in [{name}])"
-        shown = [self._show(name, passage, p - _FIND_CHARS, len(text) + 2 * _FIND_CHARS) for p in places]
+        shown = [self._show(name, passage, p - FIND_CHARS, len(text) + 2 * FIND_CHARS) for p in matches]
         return "\n...\n".join(shown)
 
     @tool
@@ -117,7 +115,7 @@ class SearchEnv(TaskEnv):
         return "submitted"
 
     def _on_text(self, text: str) -> str:
-        for name in sorted(("search", "answer"), key=lambda name: _start(text, name)):
+        for name in sorted(("search", "answer"), key=lambda name: start_of(text, name)):
             _, opened, rest = text.partition(f"<{name}>")
             inside, closed, _ = rest.partition(f"</{name}>")
             if opened and closed:
@@ -207,9 +205,9 @@ class SearchEnv(TaskEnv):
         found = self._known.found
         if name not in found:
             self._known = replace(self._known, found={**found, name: hit.passage})
-        start = _snippet_start(hit.passage.text, query, self._snippet_chars)
+        start = snippet_start(hit.passage.text, query, self._snippet_chars)
         text = self._show(name, hit.passage, start, self._snippet_chars)
-        return name, f"{_heading(name, hit.passage)}\n{text}"
+        return name, f"{heading(name, hit.passage)}\n{text}"
 
     def _show(self, name: str, passage: Passage, start: int, length: int) -> str:
         start = max(start, 0)
@@ -244,36 +242,6 @@ def _retriever_of(task: Task) -> Retriever:
         return open_retriever(source_of(task), spec)
     except (CorpusError, RetrieverError) as error:
         raise EnvSetupError(f"task {task.id!r}: {error}") from error
-
-
-def _heading(name: str, passage: Passage) -> str:
-    title = label(passage.title)
-    return f"[{name}]" if title in ("", name) else f"[{name}] {title}"
-
-
-def _snippet_start(text: str, query: str, length: int) -> int:
-    """Where a piece of `length` begins that has a word of the query in it; 0 where the text fits."""
-    if len(text) <= length:
-        return 0
-    lowered = text.lower()
-    places = (lowered.find(word) for word in sorted(set(query.lower().split()), key=len, reverse=True)[:8])
-    first = next((place for place in places if place >= 0), 0)
-    return max(min(first - length // 4, len(text) - length), 0)
-
-
-def _places(text: str, wanted: str) -> Iterator[int]:
-    """The first occurrences, apart from each other."""
-    place = -1
-    for _ in range(_FIND_MATCHES):
-        place = text.find(wanted, place + 1 if place < 0 else place + len(wanted) + _FIND_CHARS)
-        if place < 0:
-            return
-        yield place
-
-
-def _start(text: str, name: str) -> int:
-    place = text.find(f"<{name}>")
-    return place if place >= 0 else len(text)
 
 
 def _sound(query: str) -> str:
