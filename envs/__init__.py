@@ -22,6 +22,9 @@ ENVS: dict[str, tuple[str, str]] = {
     "palestra/SqlBrowse-v0": ("palestra.envs.sql_variants:SqlBrowseEnv", "sql-tiny"),
     "palestra/SqlReex-v0": ("palestra.envs.sql_variants:SqlReexEnv", "sql-tiny"),
     "palestra/TextWorld-v0": ("palestra.envs.textworld_env:TextWorldEnv", "textworld"),
+    "palestra/Swe-v0": ("palestra.envs.swe:SweEnv", "swe-tiny"),
+    "palestra/Web-v0": ("palestra.envs.web.env:WebEnv", "web-sites"),
+    "palestra/WebOffline-v0": ("palestra.envs.web.offline:OfflineEnv", "web-offline"),
 }
 """Gymnasium id -> (class, the task set that `reset` draws from by default)."""
 

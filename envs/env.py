@@ -110,6 +110,9 @@ class TaskEnv(gymnasium.Env[str, str]):
         """Answer an action that is not a tool call. Raises ToolError unless the world understands text."""
         raise ToolError(f"answer with a tool call; the tools are {', '.join(self.toolbox)}")
 
+    def _witnessed(self) -> None:
+        """Forget what was remembered of the world: somebody else has changed it."""
+
     def solution(self) -> Sequence[str]:
         """Actions that solve the task being played, for checking tasks; empty where none are known."""
         return ()
@@ -159,7 +162,27 @@ class TaskEnv(gymnasium.Env[str, str]):
             raise EnvStateError("this episode is over: call reset() before step()")
         started = time.perf_counter()
         observation, valid = self._respond(action)
+        return self._advance(observation, valid, started)
+
+    def witness(self, observation: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Write down a step that was taken past `step`: a program has acted on the world itself, and saw this.
+
+        Returns what `step` would: the anchor of the state that the world is in now, and the reward at the end.
+        Raises EnvStateError before reset and after the end.
+        """
+        if self._running().over:
+            raise EnvStateError("this episode is over: call reset() before witness()")
+        started = time.perf_counter()
+        self._witnessed()
+        return self._advance(observation, True, started)
+
+    def _advance(
+        self, observation: str, valid: bool, started: float
+    ) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Count a step that was taken; grade the episode if it is the last."""
+        episode = self._running()
         episode.steps += 1
+        episode.score = None
         spent = episode.expired or episode.steps >= episode.task.budget.turns
         truncated = spent and not episode.submitted
         episode.over = episode.submitted or truncated
@@ -173,14 +196,17 @@ class TaskEnv(gymnasium.Env[str, str]):
         Raises GraderError, whatever it is that went wrong in grading.
         """
         episode = self._running()
-        if episode.score is None or not episode.over:
-            try:
-                episode.score = self._score()
-            except GraderError:
-                raise
-            except Exception as error:
-                raise GraderError(f"{type(error).__name__}: {error}") from error
-        return episode.score
+        if episode.score is not None:
+            return episode.score
+        try:
+            score = self._score()
+        except GraderError:
+            raise
+        except Exception as error:
+            raise GraderError(f"{type(error).__name__}: {error}") from error
+        if episode.over:
+            episode.score = score
+        return score
 
     def finish(self) -> None:
         """For tools: the agent has handed in its answer, the episode ends with this step."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from palestra.envs.errors import EnvError
 from palestra.rewards.score import GraderError
 from palestra.tasks.errors import TaskError
 from palestra.tasks.task import Task
+from palestra.trajectories.model import Score
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +65,16 @@ def _check(name: str, run: Callable[[], tuple[bool, str]]) -> Check:
 
 
 def _gold(task: Task) -> tuple[bool, str]:
-    with closing(_start(task)) as env:
+    with _started(task) as env:
         actions = env.solution()
     if not actions:
         return False, "the environment knows no solution of this task"
-    with closing(_start(task)) as env:
-        _play(env, actions)
-        return env.score().value == 1.0, env.score().evidence
+    score = _outcome(task, actions)
+    return score.value == 1.0, score.evidence
 
 
 def _no_op(task: Task) -> tuple[bool, str]:
-    with closing(_start(task)) as env:
-        score = env.score()
+    score = _outcome(task, ())
     return score.value == 0.0, score.evidence
 
 
@@ -85,42 +84,44 @@ def _repeats(task: Task) -> tuple[bool, str]:
 
 
 def _cheats(task: Task) -> tuple[bool, str]:
-    scores = {}
-    with closing(_start(task)) as env:
-        known = env.cheats()
-    for name, actions in known.items():
-        with closing(_start(task)) as env:
-            _play(env, actions)
-            scores[name] = env.score().value
+    with _started(task) as env:
+        cheats = env.cheats()
+    scores = {name: _outcome(task, actions).value for name, actions in cheats.items()}
     return not any(scores.values()), ", ".join(f"{name}: {value}" for name, value in scores.items())
 
 
-def _start(task: Task) -> TaskEnv:
+@contextmanager
+def _started(task: Task) -> Iterator[TaskEnv]:
+    """An environment in which `task` has begun; it is closed at the end."""
     try:
         env = gymnasium.make(task.env).unwrapped
     except gymnasium.error.Error as error:
         raise EnvError(f"there is no environment {task.env!r}: {error}") from error
     if not isinstance(env, TaskEnv):
         raise EnvError(f"{task.env} is a {type(env).__name__}; only a TaskEnv can be validated")
-    env.reset(seed=0, options={"task": task})
-    return env
+    with closing(env):
+        env.reset(seed=0, options={"task": task})
+        yield env
+
+
+def _outcome(task: Task, actions: Sequence[str]) -> Score:
+    with _started(task) as env:
+        _play(env, actions)
+        return env.score()
 
 
 def _play(env: TaskEnv, actions: Sequence[str]) -> list[tuple[Any, ...]]:
-    """(observation, reward, terminated, truncated, anchor, state digest) per action."""
+    """(observation, reward, terminated, truncated, anchor, state digest) per action, to the end of the episode."""
     steps = []
     for action in actions:
         observation, reward, terminated, truncated, info = env.step(action)
         steps.append((observation, reward, terminated, truncated, info["anchor"], info["state_digest"]))
+        if terminated or truncated:
+            break
     return steps
 
 
 def _trace(task: Task) -> list[tuple[Any, ...]]:
-    with closing(_start(task)) as env:
-        return _play(env, _probes(env, task))
-
-
-def _probes(env: TaskEnv, task: Task) -> Sequence[str]:
-    """Every tool without arguments, then the solution, within the budget."""
-    probes = [json.dumps({"name": name, "arguments": {}}) for name in env.toolbox]
-    return [*probes, *env.solution()][: task.budget.turns]
+    with _started(task) as env:
+        probes = [json.dumps({"name": name, "arguments": {}}) for name in env.toolbox]
+        return _play(env, [*probes, *env.solution()][: task.budget.turns])

@@ -3,7 +3,8 @@
 The key comes as `Authorization: Bearer <key>`, as `x-api-key`, as `x-goog-api-key`, as `?key=` or in the
 path, /s/<key>/v1/...; a key in the path is the only one that counts, of several others the first that opens a
 session. What fails on our side is answered before any byte of a reply, with the status that makes SDKs ask
-again (429, 503) or give up (500 with x-should-retry: false), and is put on the session's account. Every reply
+again (429, 503) or give up (500 with x-should-retry: false), and is put on the session's account; a caller who
+was kept waiting (`waiting.py`) is told in its stream and cut off. Every reply
 says which call it is in the header `x-palestra-call`; one that a budget wrote has `x-palestra-stop` instead.
 """
 
@@ -14,68 +15,43 @@ import hashlib
 import logging
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs
 
 import orjson
 
-from palestra.harness_proxy.asgi import Receive, Scope, Send, has_left, headers_of, read_body, respond
+from palestra.harness_proxy.asgi import Receive, Scope, Send, headers_of, read_body, respond
 from palestra.harness_proxy.dialects import DIALECTS
-from palestra.harness_proxy.dialects.base import Dialect, Reply
+from palestra.harness_proxy.dialects.base import Dialect, Reply, Request
 from palestra.harness_proxy.errors import (
     BadRequestError,
     EngineBusyError,
     EngineFailedError,
     InternalError,
+    LateBodyError,
     MethodError,
     NotFoundError,
     PausedError,
+    QueueFullError,
+    RecordingError,
     RequestError,
     UnknownKeyError,
     UpgradeError,
 )
+from palestra.harness_proxy.gate import Gate
 from palestra.harness_proxy.recorder import Recorder
 from palestra.harness_proxy.roles import role_of_headers
 from palestra.harness_proxy.sessions import Session
+from palestra.harness_proxy.waiting import EVENTS, Patience, Waiting
 from palestra.trajectories.model import Failure
 
 _JSON = b"application/json"
-_EVENTS = b"text/event-stream; charset=utf-8"
 _log = logging.getLogger(__name__)
 
 
-class Gate:
-    """Lets calls in or not, and knows when the last one is out."""
-
-    def __init__(self, retry_after_s: float) -> None:
-        self.paused = False
-        self._retry_after_s = retry_after_s
-        self._inside = 0
-        self._empty = asyncio.Event()
-        self._empty.set()
-
-    @contextmanager
-    def enter(self) -> Iterator[None]:
-        """For the time of one call."""
-        self._inside += 1
-        self._empty.clear()
-        try:
-            yield
-        finally:
-            self._inside -= 1
-            if not self._inside:
-                self._empty.set()
-
-    def check(self) -> None:
-        """Raises PausedError while the gate is closed."""
-        if self.paused:
-            raise PausedError("weights are being updated, ask again", self._retry_after_s)
-
-    async def drain(self) -> None:
-        """Wait until nobody is inside."""
-        await self._empty.wait()
+class CutError(Exception):
+    """A reply has begun and failed: it must not look as if it had come to its end."""
 
 
 class Endpoint:
@@ -88,7 +64,9 @@ class Endpoint:
         gate: Gate,
         model_name: str,
         max_body_bytes: int,
+        patience: Patience,
     ) -> None:
+        self._patience = patience
         self._recorder = recorder
         self._sessions = sessions
         self._gate = gate
@@ -108,6 +86,8 @@ class Endpoint:
                 await self._count(counting, key, path, scope, receive, send)
             else:
                 await self._aside(path, scope, send)
+        except CutError:  # a reply that is not ended is cut by the server
+            return
         except RequestError as error:
             await _refuse(send, dialect or counting or _dialect_near(path), error)
 
@@ -116,12 +96,39 @@ class Endpoint:
     ) -> None:
         headers = headers_of(scope)
         session = self._session(key, headers, scope)
-        body = await read_body(receive, headers, self._max_body_bytes)
-        with self._gate.enter():
-            payload, kind, reply = await self._answer(session, dialect, body, _target(path, scope), headers)
-            if not has_left(receive):
-                await respond(send, 200, payload, {b"content-type": kind} | _marks(reply))
-                session.mark_delivered(reply.seq)
+        body = await self._body(receive, headers)
+        with self._gate.enter(), Waiting(receive, send, self._patience) as caller:
+            try:
+                payload, kind, reply = await self._answer(
+                    session, dialect, body, _target(path, scope), headers, caller
+                )
+                if not caller.has_left():
+                    await caller.answer(200, payload, {b"content-type": kind} | _marks(reply))
+                    session.mark_delivered(reply.seq)
+            except RequestError as error:
+                if not caller.began:
+                    raise
+                await caller.break_off(dialect.stream_error(error))
+                raise CutError from error
+            except asyncio.CancelledError:
+                if not caller.abandoned:
+                    raise
+                self._task_goes_on()
+                session.note("a caller left before its reply was sampled: the call was given up")
+
+    @staticmethod
+    def _task_goes_on() -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+
+    async def _body(self, receive: Receive, headers: Mapping[bytes, bytes]) -> bytes:
+        """The request's body. Raises BadRequestError, BodyTooLargeError and LateBodyError."""
+        try:
+            async with asyncio.timeout(self._patience.body_s):
+                return await read_body(receive, headers, self._max_body_bytes)
+        except TimeoutError as error:
+            raise LateBodyError(f"the body did not arrive within {self._patience.body_s:g} s") from error
 
     async def _count(
         self, dialect: Dialect, key: str | None, path: str, scope: Scope, receive: Receive, send: Send
@@ -129,7 +136,7 @@ class Endpoint:
         """How long a prompt would be; nothing is sampled and nothing recorded."""
         headers = headers_of(scope)
         self._session(key, headers, scope)
-        body = await read_body(receive, headers, self._max_body_bytes)
+        body = await self._body(receive, headers)
         tokens = self._recorder.count(dialect, dialect.decode(_parse(body), _target(path, scope)))
         await respond(send, 200, dialect.encode_count(tokens), {b"content-type": _JSON})
 
@@ -140,23 +147,31 @@ class Endpoint:
         body: bytes,
         target: str,
         headers: Mapping[bytes, bytes],
+        caller: Waiting,
     ) -> tuple[bytes, bytes, Reply]:
         """(payload, content type, reply). What fails between two transfers is put on the session's
         account."""
         digest = hashlib.sha256(body).hexdigest()
         retried = headers.get(b"x-stainless-retry-count", b"0") != b"0"
         try:
-            self._gate.check()
             request = dialect.decode(_parse(body), target)
+            self._gate.check()
             role = role_of_headers(headers)
             if role is not None:
                 request = replace(request, role=role)
+            caller.expect(dialect.keepalive if request.stream else b"", lambda: session.is_followed(digest))
             reply = await self._recorder.answer(session, dialect, request, digest, retried)
+            self._recorder.keep(session)
+            if session.is_owing:
+                session.forgive(_asked(request))
             if request.stream:
-                return dialect.stream(request, reply), _EVENTS, reply
+                return dialect.stream(request, reply), EVENTS, reply
             return dialect.encode(request, reply), _JSON, reply
-        except (EngineBusyError, PausedError) as error:
-            session.outage(digest, Failure("provider", "generate", str(error), retryable=True))
+        except (EngineBusyError, PausedError, QueueFullError) as error:
+            session.outage(_asked(request), Failure("provider", "generate", str(error), retryable=True))
+            raise
+        except RecordingError as error:
+            session.outage(_asked(request), Failure("proxy", "record", str(error), retryable=True))
             raise
         except EngineFailedError as error:
             session.fail(Failure("provider", "generate", str(error)))
@@ -225,6 +240,11 @@ def _parse(body: bytes) -> Any:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise BadRequestError(f"the body is not JSON: {error}") from error
+
+
+def _asked(request: Request) -> str:
+    """Names what is asked for, the same when it is asked again: codex then sends other metadata."""
+    return hashlib.sha256(orjson.dumps([request.turns, request.tools])).hexdigest()
 
 
 def _marks(reply: Reply) -> dict[bytes, bytes]:

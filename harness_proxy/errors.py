@@ -7,11 +7,14 @@
           - UnknownKeyError         401: no open session has this key
           - NotFoundError           404: no such path
           - MethodError             405: the path exists, the method does not
+          - LateBodyError           408: the body did not arrive in time
           - BodyTooLargeError       413
           - UpgradeError            426: WebSockets are not served
           - PausedError             429 with Retry-After: weights are being updated
+          - QueueFullError          429 with Retry-After: too many calls wait for the engine
           - EngineFailedError       500: what the engine sent cannot be used; the session is marked failed
           - InternalError           500: a failure of ours; the session is marked failed
+          - RecordingError          503 with Retry-After: the call could not be kept on disk
           - EngineBusyError         503 with Retry-After: the same request may work later
       + CaptureError            train mode asked of an engine without token ids (also a ValueError)
       + RenderingError          messages or a model directory that cannot be rendered (also a ValueError)
@@ -68,6 +71,12 @@ class MethodError(RequestError):
     status, code = 405, "method_not_allowed"
 
 
+class LateBodyError(RequestError):
+    """Raised when a body does not arrive in time."""
+
+    status, code = 408, "request_timeout"
+
+
 class BodyTooLargeError(RequestError):
     """Raised when a body is larger than the proxy takes."""
 
@@ -90,6 +99,16 @@ class PausedError(RequestError):
         self.retry_after_s = retry_after_s
 
 
+class QueueFullError(RequestError):
+    """Raised when too many calls wait for the engine already."""
+
+    status, kind, code = 429, "rate_limit_error", "queue_full"
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class EngineFailedError(RequestError):
     """Raised when the engine broke its contract or failed for good."""
 
@@ -100,6 +119,16 @@ class InternalError(RequestError):
     """Raised in place of an unexpected exception, whose text stays on our side."""
 
     status, kind, code = 500, "api_error", "internal_error"
+
+
+class RecordingError(RequestError):
+    """Raised when a reply must not be given because the call could not be kept."""
+
+    status, kind, code = 503, "overloaded_error", "recording_failed"
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class EngineBusyError(RequestError):

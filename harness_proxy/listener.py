@@ -11,6 +11,11 @@ from typing import Any
 
 import uvicorn
 
+from palestra.harness_proxy.guarded import GuardedProtocol
+
+MAX_CONNECTIONS = 20_000
+"""More are answered with 503."""
+
 
 class _Server(uvicorn.Server):
     """A server that leaves the process's signal handlers alone."""
@@ -23,9 +28,9 @@ class _Server(uvicorn.Server):
 def _server(app: Callable[..., Any], uds: str | None = None) -> _Server:
     return _Server(
         uvicorn.Config(
-            app, http="httptools", ws="none", lifespan="off", interface="asgi3", access_log=False,
+            app, http=GuardedProtocol, ws="none", lifespan="off", interface="asgi3", access_log=False,
             log_config=None, server_header=False, date_header=False, proxy_headers=False,
-            timeout_keep_alive=600, backlog=2048, uds=uds,
+            timeout_keep_alive=600, backlog=2048, limit_concurrency=MAX_CONNECTIONS, uds=uds,
         )
     )  # fmt: skip
 

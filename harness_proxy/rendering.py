@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -22,11 +23,16 @@ import orjson
 
 from palestra.harness_proxy.errors import RenderingError
 from palestra.harness_proxy.tokenizer import LocalTokenizer
+from palestra.trajectories.chat import chat_message
 from palestra.trajectories.graph import Segment
-from palestra.trajectories.model import Message, ParseStatus, ToolCall
+from palestra.trajectories.model import IntArray, Message, ParseStatus, ToolCall
 
 FAMILY_OF_MODEL_TYPE = {"qwen3": "qwen3", "qwen3_moe": "qwen3", "gpt_oss": "gpt-oss"}
 """`model_type` of config.json to renderer, only where one architecture means one chat format."""
+
+_LAST_TURN = frozenset({"qwen3"})
+"""Families whose parser and bridge look at a prompt no further back than its last end-of-turn token."""
+_KEPT_PROMPTS, _KEPT_TOKENS = 128, 32_768
 
 Tools = Sequence[Mapping[str, Any]]
 
@@ -45,10 +51,14 @@ class Prompt:
 class Rendering:
     """The chat format of one model family, bound to one tokenizer."""
 
-    def __init__(self, renderer: Any, tokenizer: LocalTokenizer) -> None:
+    def __init__(self, renderer: Any, tokenizer: LocalTokenizer, *, last_turn: bool = False) -> None:
+        """`last_turn`: of a prompt, its last turn alone decides how it goes on."""
         self._renderer = renderer
         self._tokenizer = tokenizer
+        self._last_turn = last_turn
+        self._rendered: OrderedDict[Hashable, tuple[IntArray, tuple[Segment, ...]]] = OrderedDict()
         self.stop_token_ids: tuple[int, ...] = tuple(renderer.get_stop_token_ids())
+        self._end_of_thought: int | None = tokenizer.convert_tokens_to_ids("</think>")
 
     @classmethod
     def load(
@@ -73,9 +83,8 @@ class Rendering:
         name = family or _family(config, directory)
         tokenizer = LocalTokenizer(directory / "tokenizer.json")
         try:
-            return cls(
-                create_renderer(tokenizer, _renderer_config(name, enable_thinking, keep_thinking)), tokenizer
-            )
+            config = _renderer_config(name, enable_thinking, keep_thinking)
+            return cls(create_renderer(tokenizer, config), tokenizer, last_turn=name in _LAST_TURN)
         except (AssertionError, RuntimeError) as error:  # no special token; no vocabulary of gpt-oss
             raise RenderingError(
                 f"the tokenizer in {directory} does not fit family {name!r}: {error}"
@@ -92,9 +101,23 @@ class Rendering:
     def render(self, messages: Sequence[Message], tools: Tools = ()) -> Prompt:
         """The whole history, ending where the assistant's next turn begins.
 
-        Raises RenderingError for a history that the family's format does not allow.
+        The latest prompts are kept, since all attempts of a group begin with the same one. Raises RenderingError
+        for a history that the family's format does not allow.
         """
-        wire = [_to_wire(m) for m in messages]
+        key = tuple(messages), _json(tools)
+        kept = self._rendered.get(key)
+        if kept is not None:
+            self._rendered.move_to_end(key)
+            return Prompt(kept[0].tolist(), kept[1])
+        prompt = self._render(messages, tools)
+        if len(prompt.ids) <= _KEPT_TOKENS:
+            self._rendered[key] = np.array(prompt.ids, np.int32), prompt.segments
+        if len(self._rendered) > _KEPT_PROMPTS:
+            self._rendered.popitem(last=False)
+        return prompt
+
+    def _render(self, messages: Sequence[Message], tools: Tools) -> Prompt:
+        wire = [chat_message(m) for m in messages]
         try:
             rendered = self._renderer.render(wire, tools=list(tools) or None, add_generation_prompt=True)
         except ValueError as error:
@@ -115,18 +138,27 @@ class Rendering:
         that was cut off is closed by the format's own end-of-turn token, which counts to the first new
         message.
         """
-        previous = [*prompt_ids, *completion_ids]
-        start = len(previous)
+        begin = self._turn_start(prompt_ids)
+        recent = [*prompt_ids[begin:], *completion_ids]
         bridged = self._renderer.bridge_to_next_turn(
-            previous[: len(prompt_ids)],
-            previous[len(prompt_ids) :],
-            [_to_wire(m) for m in messages],
+            list(prompt_ids[begin:]),
+            list(completion_ids),
+            [chat_message(m) for m in messages],
             tools=list(tools) or None,
         )
-        if bridged is None or bridged.token_ids[:start] != previous:
+        if bridged is None or bridged.token_ids[: len(recent)] != recent:
             return None
-        ends = _last_positions(bridged.message_indices[start:], len(messages))
-        return Prompt(bridged.token_ids, _segments(messages, [start + end for end in ends]))
+        ids = [*prompt_ids[:begin], *bridged.token_ids]
+        ends = _last_positions(bridged.message_indices[len(recent) :], len(messages))
+        start = begin + len(recent)
+        return Prompt(ids, _segments(messages, [start + end for end in ends]))
+
+    def _turn_start(self, prompt_ids: Sequence[int]) -> int:
+        """How much of a prompt the format does not look at."""
+        if not self._last_turn:
+            return 0
+        backwards = range(len(prompt_ids) - 1, 0, -1)
+        return next((i for i in backwards if prompt_ids[i] in self.stop_token_ids), 0)
 
     def parse(
         self, sampled_ids: Sequence[int], prompt_ids: Sequence[int], tools: Tools = ()
@@ -138,7 +170,7 @@ class Rendering:
         ids = list(sampled_ids)
         try:
             parsed = self._renderer.parse_response(
-                ids, tools=list(tools) or None, prompt_ids=list(prompt_ids)
+                ids, tools=list(tools) or None, prompt_ids=list(prompt_ids[self._turn_start(prompt_ids) :])
             )
         except (ValueError, RecursionError):  # JSON nested too deep, or numbers too long, for Python's parser
             return Message("assistant", self._text(ids)), "malformed"
@@ -149,11 +181,30 @@ class Rendering:
         status: ParseStatus = "malformed" if broken else "ok" if good else "text"
         return Message("assistant", content, parsed.reasoning_content or None, good), status
 
+    def reasoning_tokens(self, message: Message, sampled_ids: Sequence[int]) -> int:
+        """How many of `sampled_ids` are the reasoning of `message`: to the end of </think>, or all where that was
+        not reached. In a format without such a token, as many as its text has alone."""
+        if not message.reasoning:
+            return 0
+        if self._end_of_thought is None:
+            return min(len(self.encode(message.reasoning)), len(sampled_ids))
+        try:
+            return sampled_ids.index(self._end_of_thought) + 1
+        except ValueError:
+            return len(sampled_ids)
+
     def _text(self, ids: Sequence[int]) -> str:
         return self.decode([i for i in ids if i not in self.stop_token_ids])
 
     def _raw(self, call: Any, ids: list[int]) -> str:
         return self.decode(ids[slice(*call.token_span)]) if call.token_span else str(call.raw)
+
+
+def _json(tools: Tools) -> bytes:
+    try:
+        return orjson.dumps(list(tools))
+    except TypeError as error:
+        raise RenderingError(f"tools cannot be read: {error}") from error
 
 
 def _tool_call(parsed: Any) -> ToolCall | None:
@@ -177,22 +228,6 @@ def _sampled_arguments(raw: str, arguments: dict[str, Any]) -> str:
         if value == arguments:
             return raw[key.end() : end]
     return json.dumps(arguments, ensure_ascii=False)
-
-
-def _to_wire(message: Message) -> dict[str, Any]:
-    wire: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.tool_calls:
-        wire["tool_calls"] = [
-            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
-            for c in message.tool_calls
-        ]
-    optional = {
-        "reasoning_content": message.reasoning,
-        "tool_call_id": message.tool_call_id,
-        "name": message.name,
-    }
-    wire.update((k, v) for k, v in optional.items() if v is not None)
-    return wire
 
 
 def _message_ends(rendered: Any, messages: Sequence[Message]) -> list[int]:

@@ -9,7 +9,8 @@
 A request goes through `endpoint.py` (HTTP: key, body, dialect, status), `recorder.py` (prompt, engine, token
 graph), `history.py` (which recorded reply does it continue), `rendering.py` (messages to tokens and back) and
 `sessions.py` (budgets, retries, what is on record). The proxy listens on one port inside the running event
-loop; it starts no thread and keeps everything in memory until the session is closed.
+loop and starts no thread. A session is in memory until it is closed, and in a journal on disk where it was given
+one, so that nothing that was answered is lost with the process.
 """
 
 from __future__ import annotations
@@ -19,16 +20,22 @@ import secrets
 import tempfile
 from pathlib import Path
 
-from palestra.harness_proxy.endpoint import Endpoint, Gate
+from palestra.harness_proxy.endpoint import Endpoint
 from palestra.harness_proxy.engines.base import Capability, Engine
-from palestra.harness_proxy.errors import CaptureError, ProxyStateError
+from palestra.harness_proxy.engines.hosted import HostedEngine
+from palestra.harness_proxy.errors import CaptureError, ProxyStateError, RenderingError
+from palestra.harness_proxy.gate import Gate
 from palestra.harness_proxy.history import DroppedReasoning, History
 from palestra.harness_proxy.listener import Listener
 from palestra.harness_proxy.recorder import Recorder
 from palestra.harness_proxy.rendering import Rendering
 from palestra.harness_proxy.sessions import Recording, Session
+from palestra.harness_proxy.text_recorder import TextRecorder
+from palestra.harness_proxy.waiting import Patience
+from palestra.trajectories.journal import Journal
 from palestra.trajectories.model import CaptureLevel, Mode, Sampling
 
+PATIENCE = Patience()
 _LEVELS: tuple[CaptureLevel, ...] = ("text", "logprobs", "tokens")
 
 
@@ -38,14 +45,16 @@ class Proxy:
     def __init__(
         self,
         engine: Engine,
-        rendering: Rendering,
+        rendering: Rendering | None = None,
         *,
         model_name: str = "palestra",
         max_body_bytes: int = 32 * 2**20,
         retry_after_s: float = 1.0,
+        patience: Patience = PATIENCE,
     ) -> None:
-        """`retry_after_s` is what callers are told to wait while the proxy is paused or the engine
-        unavailable."""
+        """A model that takes token ids needs its `rendering`; a HostedEngine, of which only text is known, takes
+        none. `retry_after_s` is what callers are told to wait while the proxy is paused or the engine
+        unavailable; `patience` how long the proxy waits for them, and when it gives signs of life."""
         self.engine = engine
         self.rendering = rendering
         self._sessions: dict[str, Session] = {}
@@ -55,8 +64,8 @@ class Proxy:
         self._unix: Listener | None = None
         self._socket_dir: tempfile.TemporaryDirectory[str] | None = None
         self._opening = asyncio.Lock()
-        self._recorder = Recorder(engine, rendering, retry_after_s)
-        self.app = Endpoint(self._recorder, self._sessions, self._gate, model_name, max_body_bytes)
+        self._recorder = _recorder(engine, rendering, retry_after_s)
+        self.app = Endpoint(self._recorder, self._sessions, self._gate, model_name, max_body_bytes, patience)
         """The ASGI application, for tests without a socket: call probe() first."""
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -122,13 +131,15 @@ class Proxy:
         max_path_tokens: int | None = None,
         train_requires: CaptureLevel = "tokens",
         dropped_reasoning: DroppedReasoning = "splice",
+        journal: Journal | None = None,
     ) -> Session:
         """A fresh session with an unguessable key.
 
         `max_calls` bounds sampled replies, `max_path_tokens` the prompt and reply of one call together; past
         them the harness gets an assistant message that ends its loop. `dropped_reasoning` is what a history
         means that brings a sampled reply back without its reasoning: "splice" continues the reply as it was
-        sampled, reasoning included, "fork" renders it as the harness sent it. Raises CaptureError for train mode on
+        sampled, reasoning included, "fork" renders it as the harness sent it. With a `journal` (`Store.journal`)
+        each call is on disk before the first byte of its reply. Raises CaptureError for train mode on
         an engine whose capture level is below `train_requires`.
         """
         level = self.capability.capture_level
@@ -140,7 +151,17 @@ class Proxy:
         key = secrets.token_urlsafe(32)
         urls = f"{self.base_url}/v1", f"{self.base_url}/s/{key}/v1"
         history = History(dropped_reasoning)
-        session = Session(key, rollout_id, mode, sampling, *urls, max_calls, max_path_tokens, history=history)
+        session = Session(
+            key,
+            rollout_id,
+            mode,
+            sampling,
+            *urls,
+            max_calls,
+            max_path_tokens,
+            history=history,
+            journal=journal,
+        )
         self._sessions[key] = session
         return session
 
@@ -166,3 +187,11 @@ class Proxy:
     async def drain(self) -> None:
         """Wait until no call is in flight. Pause first, or new ones keep coming."""
         await self._gate.drain()
+
+
+def _recorder(engine: Engine, rendering: Rendering | None, retry_after_s: float) -> Recorder:
+    if isinstance(engine, HostedEngine):
+        return TextRecorder(engine, retry_after_s)
+    if rendering is None:
+        raise RenderingError("this engine takes token ids: pass Rendering.load(model_dir) to Proxy")
+    return Recorder(engine, rendering, retry_after_s)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -24,8 +24,10 @@ import orjson
 from palestra.harness_proxy.dialects.base import Reply
 from palestra.harness_proxy.errors import BadRequestError, UnknownKeyError
 from palestra.harness_proxy.history import History
+from palestra.harness_proxy.media import Attachments
 from palestra.harness_proxy.roles import with_roles
 from palestra.trajectories.graph import TokenGraph
+from palestra.trajectories.journal import Journal
 from palestra.trajectories.model import Call, Failure, Mode, Node, Sampling
 
 _REPLAYS = 16
@@ -45,6 +47,8 @@ class Recording:
     failure: Failure | None
     """Set where an answer of ours failed and the harness did not get it by asking again: no reward may
     exist."""
+    blobs: Mapping[str, bytes] = field(default_factory=dict)
+    """Attachments of the messages by SHA-256, for the Trajectory."""
 
 
 @dataclass(eq=False)
@@ -63,9 +67,15 @@ class Session:
     max_path_tokens: int | None = None
     graph: TokenGraph = field(default_factory=TokenGraph)
     history: History = field(default_factory=History)
+    attachments: Attachments = field(default_factory=Attachments)
+    """Images that the harness sent, where the model takes any."""
+    journal: Journal | None = None
+    """Where calls are kept on disk before they are answered; None keeps them in memory alone."""
     calls: list[Call] = field(default_factory=list)
     in_flight: dict[str, asyncio.Future[Reply]] = field(default_factory=dict)
     """By digest of the request body."""
+    followers: Counter[str] = field(default_factory=Counter)
+    """Callers who wait for a call that another one began, by the same digest."""
     closed: bool = False
     _generating: set[asyncio.Task[Any]] = field(default_factory=set)
     _opened_s: float = field(default_factory=time.perf_counter)
@@ -113,11 +123,19 @@ class Session:
         """Keep a committed call, until told otherwise as one that reached nobody."""
         self.calls.append(call)
         self._undelivered.add(call.seq)
-        self._outages.pop(call.request_sha256, None)
         self._replays[call.request_sha256] = reply
         self._replays.move_to_end(call.request_sha256)
         if len(self._replays) > _REPLAYS:
             self._replays.popitem(last=False)
+
+    def is_followed(self, digest: str) -> bool:
+        """Whether somebody waits for a call that another caller began."""
+        return self.followers[digest] > 0
+
+    def keep(self) -> None:
+        """Put every call so far on disk, where there is a journal. Raises StoreFullError."""
+        if self.journal is not None:
+            self.journal.keep(self.graph.nodes, self.calls, self._tools, self._undelivered)
 
     def mark_delivered(self, seq: int | None) -> None:
         """The reply of call `seq` reached its caller; None where nothing was sampled."""
@@ -202,10 +220,19 @@ class Session:
         """Nothing that this session measured can be trusted. The first cause is kept."""
         self._failure = self._failure or failure
 
-    def outage(self, digest: str, failure: Failure) -> None:
-        """A call could not be served now. Unless the same body is served later, the session failed."""
-        self._outages[digest] = failure
+    def outage(self, asked: str, failure: Failure) -> None:
+        """What was asked for could not be served now. Unless it is served later, the session failed."""
+        self._outages[asked] = failure
         self.note(f"{failure.stage}: {failure.message}")
+
+    @property
+    def is_owing(self) -> bool:
+        """Whether something could not be served yet."""
+        return bool(self._outages)
+
+    def forgive(self, asked: str) -> None:
+        """It was served after all."""
+        self._outages.pop(asked, None)
 
     def recording(self) -> Recording:
         """Everything recorded so far."""
@@ -221,4 +248,5 @@ class Session:
             tuple(self._findings),
             tuple(self._stops),
             failure,
+            self.attachments.blobs,
         )

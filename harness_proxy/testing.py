@@ -7,6 +7,7 @@ format. Any text survives encoding and decoding. It has no weights: pair it with
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import orjson
@@ -14,7 +15,7 @@ import orjson
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MARKER_TOKENS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 
-_SENTENCES = (
+SENTENCES = (
     "You are a careful assistant. You may call one or more functions to assist with the user query.",
     "For each function call, return a json object with function name and arguments within XML tags.",
     '{"type": "function", "function": {"name": "run", "description": "", "parameters": {"type": "object"}}}',
@@ -25,10 +26,13 @@ _SENTENCES = (
 )
 
 
-def make_tiny_tokenizer(directory: str | Path, *, vocab_size: int = 400) -> Path:
+def make_tiny_tokenizer(
+    directory: str | Path, *, vocab_size: int = 400, sentences: Sequence[str] = SENTENCES
+) -> Path:
     """Write tokenizer.json to `directory`, and a config.json of model_type qwen3 unless there is one.
 
-    Returns the directory. The result is the same on every machine.
+    `sentences` are what it learns from; with more of them, and a larger vocabulary, tokens are longer. Returns
+    the directory. The result is the same on every machine.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -41,7 +45,7 @@ def make_tiny_tokenizer(directory: str | Path, *, vocab_size: int = 400) -> Path
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_SENTENCES, trainer)
+    tokenizer.train_from_iterator(sentences, trainer)
     tokenizer.add_tokens([AddedToken(t, special=False, normalized=False) for t in MARKER_TOKENS])
     path = Path(directory)
     path.mkdir(parents=True, exist_ok=True)

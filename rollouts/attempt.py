@@ -13,11 +13,14 @@ from palestra.harness_proxy.server import Proxy
 from palestra.harness_proxy.sessions import Recording, Session
 from palestra.rollouts.errors import RolloutError, boundary
 from palestra.rollouts.harnesses.base import Endpoint, Harness, ProxyLine
-from palestra.rollouts.job import Job, RunSpec
+from palestra.rollouts.job import LOST_RUN, Job, RunSpec
 from palestra.rollouts.join import joined
 from palestra.rollouts.pool import EnvPool
 from palestra.rollouts.world import World
 from palestra.trajectories.model import Failure, Rollout, Score, Trajectory
+from palestra.trajectories.store import Store
+
+_NOTHING = Recording((), (), {}, (), (), None)
 
 
 def seed_of(seed: int, name: str) -> int:
@@ -26,10 +29,20 @@ def seed_of(seed: int, name: str) -> int:
 
 
 class Attempt:
-    """Attempt `number` (from 1) at `job`. Run it once."""
+    """Attempt `number` (from 1) at `job`. Run it once.
+
+    `journal`: where its calls are until the caller has committed what `run` returned; None without a store.
+    """
 
     def __init__(
-        self, proxy: Proxy, harness: Harness, envs: EnvPool, job: Job, spec: RunSpec, number: int
+        self,
+        proxy: Proxy,
+        harness: Harness,
+        envs: EnvPool,
+        job: Job,
+        spec: RunSpec,
+        number: int,
+        store: Store | None,
     ) -> None:
         self._proxy, self._harness, self._envs = proxy, harness, envs
         self._job, self._spec, self._number = job, spec, number
@@ -37,9 +50,18 @@ class Attempt:
         self._seed = seed_of(spec.seed, self._rollout_id)
         self._world: World | None = None
         self._timings: dict[str, float] = {}
+        self.journal = store.journal(self._lost(), self._rollout_id) if store is not None else None
 
     async def run(self) -> Trajectory:
         """Play and score. Raises CaptureError; when cancelled, session and environment are closed."""
+        try:
+            return await self._run()
+        except BaseException:
+            if self.journal is not None:
+                self.journal.discard()
+            raise
+
+    async def _run(self) -> Trajectory:
         session = self._open()
         score: Score | None = None
         failure: Failure | None = None
@@ -54,7 +76,7 @@ class Attempt:
         failure = recording.failure or failure
         rollout = self._rollout(recording, None if failure is not None else score, failure)
         steps = joined(self._world.steps if self._world is not None else (), recording.calls, recording.nodes)
-        return Trajectory(rollout, recording.nodes, recording.calls, steps, recording.tools)
+        return Trajectory(rollout, recording.nodes, recording.calls, steps, recording.tools, recording.blobs)
 
     def _open(self) -> Session:
         return self._proxy.open(
@@ -62,6 +84,7 @@ class Attempt:
             mode=self._spec.mode,
             sampling=replace(self._spec.sampling, seed=self._seed),
             max_path_tokens=self._job.task.budget.tokens,
+            journal=self.journal,
         )
 
     async def _play(self, session: Session) -> Score:
@@ -109,6 +132,15 @@ class Attempt:
             yield
         finally:
             self._timings[stage] = self._timings.get(stage, 0.0) + time.perf_counter() - started
+
+    def _lost(self) -> Rollout:
+        """What is committed if this process dies: a rollout of its own, in no run whose outcomes are counted."""
+        why = Failure("proxy", "process", "the process ended before the rollout did", retryable=True)
+        return replace(
+            self._rollout(_NOTHING, None, why),
+            rollout_id=self._job.lost_id(self._spec.run_id, self._number),
+            run_id=self._spec.run_id + LOST_RUN,
+        )
 
     def _rollout(self, recording: Recording, score: Score | None, failure: Failure | None) -> Rollout:
         versions = [version for node in recording.nodes for _, version in node.versions]

@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from palestra.envs.errors import SandboxError
 from palestra.trajectories.model import Boundary, Failure
 
 RETRYABLE: frozenset[Boundary] = frozenset({"provider", "proxy", "sandbox"})
@@ -53,6 +54,8 @@ class PlaceError(OSError):
 def boundary(name: Boundary, stage: str) -> Iterator[None]:
     """Attribute any exception raised inside to `name`, unless an inner boundary did so already.
 
+    What contains a world and breaks is the sandbox's, wherever it shows.
+
     A cancellation that nobody asked of this task is an exception like any other.
     """
     try:
@@ -64,5 +67,7 @@ def boundary(name: Boundary, stage: str) -> Iterator[None]:
         if task is None or task.cancelling():
             raise
         raise RolloutError(name, stage, "it cancelled itself") from error
+    except SandboxError as error:
+        raise RolloutError("sandbox", stage, f"{type(error).__name__}: {error}") from error
     except Exception as error:
         raise RolloutError(name, stage, f"{type(error).__name__}: {error}") from error

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from palestra.tasks.task import Task
 from palestra.trajectories.model import Mode, Sampling
 
+LOST_RUN = "~lost"
+"""How the run id ends under which attempts are kept that died with their process: no outcomes of the run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -19,6 +22,10 @@ class Job:
     def rollout_id(self, run_id: str) -> str:
         """Names the rollout of this job in run `run_id`."""
         return f"{run_id}/{self.group_id}/{self.sample_index}"
+
+    def lost_id(self, run_id: str, number: int) -> str:
+        """Names what is kept of attempt `number` (from 1) if the process dies before it has ended."""
+        return f"{self.rollout_id(run_id)}~{number}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,9 @@
 
 Each job is one attempt (`attempt.py`): an environment, a fresh proxy session, one harness run, one score, and
 one record in the store. What breaks is attributed to a boundary; failures of infrastructure are tried again.
-A job whose rollout is in the store already is not run again: an interrupted run continues where it was.
+A job whose rollout is in the store already is not run again: an interrupted run continues where it was. What
+a killed process had answered is on disk; it is kept as a failed rollout of run "<run>~lost" and the job is played
+again as the next attempt.
 
 A spent turn or token budget ends an episode as truncated and it is graded as it stands. A spent wall clock is
 a failure at boundary budget and has no reward: how long an attempt takes depends on the machine.
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from palestra.harness_proxy.server import Proxy
@@ -25,6 +27,7 @@ from palestra.rollouts.harnesses.base import Harness
 from palestra.rollouts.job import Job, RunSpec
 from palestra.rollouts.pool import EnvPool
 from palestra.tasks.task import Task
+from palestra.trajectories.journal import Journal
 from palestra.trajectories.model import Rollout, Trajectory
 from palestra.trajectories.store import Store
 
@@ -93,9 +96,13 @@ class Runner:
         trajectory = self._recall(job, spec)
         if trajectory is None:
             async with self._slots:
-                trajectory = await self._attempts(job, spec)
-            if self._store is not None:
-                self._store.append(trajectory)
+                trajectory, journals = await self._attempts(job, spec)
+            try:
+                if self._store is not None:
+                    self._store.append(trajectory)
+            finally:  # what could not be committed is played again, as everything that is not committed
+                for journal in journals:
+                    journal.discard()
         if on_done is not None:
             on_done(trajectory.rollout)
         return trajectory
@@ -109,19 +116,31 @@ class Runner:
         _check_same(trajectory.rollout, job, spec)
         return trajectory
 
-    async def _attempts(self, job: Job, spec: RunSpec) -> Trajectory:
-        """The first attempt that ends, or the last one that infrastructure let down."""
-        findings: tuple[str, ...] = ()
-        for number in range(1, spec.attempts + 1):
-            trajectory = await Attempt(self._proxy, self._harness, self._envs, job, spec, number).run()
+    async def _attempts(self, job: Job, spec: RunSpec) -> tuple[Trajectory, list[Journal]]:
+        """The first attempt that ends, or the last one that infrastructure let down; and what to discard once
+        it is committed."""
+        journals: list[Journal] = []
+        findings = tuple(self._lost(job, spec))
+        first = len(findings) + 1
+        for number in range(first, first + spec.attempts):
+            attempt = Attempt(self._proxy, self._harness, self._envs, job, spec, number, self._store)
+            trajectory = await attempt.run()
+            journals += [attempt.journal] if attempt.journal is not None else []
             failure = trajectory.rollout.failure
-            if failure is None or not failure.retryable or number == spec.attempts:
+            if failure is None or not failure.retryable or number == first + spec.attempts - 1:
                 break
             findings += (
                 f"attempt {number} failed at {failure.boundary} in {failure.stage}: {failure.message}",
             )
         rollout = replace(trajectory.rollout, findings=findings + trajectory.rollout.findings)
-        return replace(trajectory, rollout=rollout)
+        return replace(trajectory, rollout=rollout), journals
+
+    def _lost(self, job: Job, spec: RunSpec) -> Iterator[str]:
+        """A finding for each attempt at `job` that died with its process and whose calls were recovered."""
+        number = 1
+        while self._store is not None and (lost := job.lost_id(spec.run_id, number)) in self._store:
+            yield f"attempt {number} was lost with its process, its calls are kept as {lost}"
+            number += 1
 
 
 def _check_distinct(jobs: Sequence[Job], spec: RunSpec) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,9 @@ from palestra.rollouts.pool import HostedEnv
 from palestra.tasks.task import Task
 from palestra.trajectories.model import EnvStep, Score
 
+Result = tuple[str, float, bool, bool, dict[str, Any]]
+"""What a step of an environment returns."""
+
 
 class World:
     """One episode of one environment, one step at a time whatever the harness does."""
@@ -26,6 +30,8 @@ class World:
         self.task = task
         self.steps: list[EnvStep] = []
         self.observation = ""
+        self.image: bytes | None = None
+        """PNG of what the observation describes, from environments that give `info["image"]`."""
         self.over = False
         self.truncated = False
         self.env_s = 0.0
@@ -45,6 +51,7 @@ class World:
         with boundary("env", "reset"):
             observation, info = await self._env.run(lambda env: env.reset(seed=self._seed, options=options))
             self.observation, self._anchor = _text(observation), _text(info["anchor"])
+            self.image = info.get("image")
         return self.observation
 
     async def act(self, action: str, call: int | None = None, tool_call_id: str | None = None) -> str:
@@ -54,12 +61,27 @@ class World:
         for a step after the end. A step that broke, or whose caller was cancelled in the middle of it, breaks
         the episode: neither a later step nor the score can be had.
         """
+        return await self._take(action, lambda env: env.step(action), call, tool_call_id)
+
+    async def witness(
+        self, action: str, observation: str, call: int | None = None, tool_call_id: str | None = None
+    ) -> str:
+        """Write down a step that a program took past `act`, by itself on the machine of the world.
+
+        The state is looked at now: ask before the program acts again, best when its next request comes in.
+        Raises what `act` raises.
+        """
+        return await self._take(action, lambda env: env.witness(observation), call, tool_call_id)
+
+    async def _take(
+        self, action: str, take: Callable[[TaskEnv], Result], call: int | None, tool_call_id: str | None
+    ) -> str:
         async with self._turn:
             with boundary("harness", "step"):
                 self._check_action(action)
             try:
                 with boundary("env", "step"):
-                    step, anchor = await self._step(action, call, tool_call_id)
+                    step, anchor = await self._step(action, take, call, tool_call_id)
             except RolloutError as error:
                 self._broken = error
                 raise
@@ -103,13 +125,16 @@ class World:
             raise RolloutError("harness", "step", "it acted after the end of the episode")
         _text(action)
 
-    async def _step(self, action: str, call: int | None, tool_call_id: str | None) -> tuple[EnvStep, str]:
+    async def _step(
+        self, action: str, take: Callable[[TaskEnv], Result], call: int | None, tool_call_id: str | None
+    ) -> tuple[EnvStep, str]:
         """The step as it is recorded, and the anchor of the state after it."""
         try:
-            result = await self._env.run(lambda env: env.step(action))
+            result = await self._env.run(take)
         except GraderError as error:
             raise RolloutError("grader", "step", str(error)) from error
         observation, reward, terminated, truncated, info = result
+        self.image = info.get("image")
         if not math.isfinite(reward):
             raise ValueError(f"the reward of a step must be finite, got {reward!r}")
         step = EnvStep(

@@ -184,3 +184,30 @@ register_tasks(
 register_tasks(
     "beir", "palestra.tasks.search.questions:load_beir", "BEIR: find the passages; parameters: path, corpus"
 )
+register_tasks("swe-tiny", "palestra.tasks.swe.tiny:load", "planted bugs in small packages, split by package")
+register_tasks(
+    "swebench", "palestra.tasks.swe.swebench:load_swebench", "SWE-bench; parameters: path, repo_root"
+)
+register_tasks("swebench-pro", "palestra.tasks.swe.swebench:load_pro", "SWE-bench Pro; also needs repo_root")
+register_tasks("multi-swe-bench", "palestra.tasks.swe.swebench:load_multi_swebench", "Multi-SWE-bench; path")
+register_tasks(
+    "quixbugs", "palestra.tasks.swe.benchmarks:load_quixbugs", "QuixBugs; parameter: path of a clone"
+)
+register_tasks(
+    "bugsinpy", "palestra.tasks.swe.benchmarks:load_bugsinpy", "BugsInPy; parameters: path, repo_root"
+)
+register_tasks("harbor", "palestra.tasks.swe.benchmarks:load_harbor", "Harbor task folders; parameter: path")
+register_tasks(
+    "swe-releases", "palestra.tasks.swe.releases:load", "changes between releases of PyPI packages"
+)
+register_tasks(
+    "web-sites", "palestra.tasks.web.sites.build:load", "generated tasks on a shop, a forum and a desk"
+)
+register_tasks(
+    "miniwob", "palestra.tasks.web.miniwob:load", "MiniWoB++, split by seed; parameters: only, train"
+)
+register_tasks("miniwob-tasks", "palestra.tasks.web.miniwob:load_by_page", "MiniWoB++, split by page")
+register_tasks("web-offline", "palestra.tasks.web.offline:load", "recorded GUI steps; path (UI-S1), split")
+register_tasks(
+    "webarena", "palestra.tasks.web.loaders:load_webarena", "WebArena; path, shopping=http://..., ..."
+)

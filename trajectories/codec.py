@@ -44,6 +44,7 @@ SCHEMA = 1
 """Version of the layout above; readers refuse newer ones."""
 
 _T = TypeVar("_T")
+Tools = Mapping[str, tuple[Mapping[str, Any], ...]]
 _INT, _FLOAT, _BOOL = np.dtype("<i4"), np.dtype("<f4"), np.dtype("?")
 HEADER = struct.Struct("<HBxII")
 _BIG_INT = 1  # msgpack extension: an integer beyond 64 bits, in decimal
@@ -59,7 +60,7 @@ def encode(trajectory: Trajectory, compress_above: int | None = None) -> bytes:
     Raises EncodeError for a value or an array type that could not be given back exactly.
     """
     rollout = _pack(trajectory.rollout)
-    body = _pack([*_columns(trajectory.nodes), trajectory.calls, trajectory.steps, trajectory.tools])
+    body = encode_body(trajectory.nodes, trajectory.calls, trajectory.steps, trajectory.tools)
     compressed = compress_above is not None and len(body) > compress_above
     header = HEADER.pack(SCHEMA, compressed, len(rollout), zlib.crc32(rollout))
     return b"".join((header, rollout, zstandard.compress(body, 1) if compressed else body))
@@ -69,16 +70,32 @@ def decode(payload: bytes) -> Trajectory:
     """The inverse of `encode`. Raises SchemaError for a newer schema and CorruptError for damage."""
     rollout = decode_rollout(payload)
     try:
-        nodes, ids, bits, logprobs, calls, steps, tools = _unpack(_body(payload))
-        return Trajectory(
-            rollout=rollout,
-            nodes=_nodes(nodes, ids, bits, logprobs),
-            calls=tuple(map(_call, calls)),
-            steps=tuple(EnvStep(*step) for step in steps),
-            tools={digest: tuple(definitions) for digest, definitions in tools.items()},
-        )
-    except (ValueError, TypeError, LookupError, AttributeError, zstandard.ZstdError) as error:
+        return Trajectory(rollout, *decode_body(_body(payload)))
+    except (CorruptError, zstandard.ZstdError) as error:
         raise CorruptError(f"rollout {rollout.rollout_id}: the record does not decode ({error})") from error
+
+
+def encode_body(
+    nodes: Sequence[Node], calls: Sequence[Call], steps: Sequence[EnvStep], tools: Tools
+) -> bytes:
+    """A part of a trajectory, not compressed; nodes and calls may begin in the middle. Raises EncodeError."""
+    return _pack([*_columns(nodes), calls, steps, tools])
+
+
+def decode_body(
+    body: bytes,
+) -> tuple[tuple[Node, ...], tuple[Call, ...], tuple[EnvStep, ...], dict[str, tuple[Any, ...]]]:
+    """Nodes, calls, steps and tools: the inverse of `encode_body`. Raises CorruptError."""
+    try:
+        nodes, ids, bits, logprobs, calls, steps, tools = _unpack(body)
+        return (
+            _nodes(nodes, ids, bits, logprobs),
+            tuple(map(_call, calls)),
+            tuple(EnvStep(*step) for step in steps),
+            {digest: tuple(definitions) for digest, definitions in tools.items()},
+        )
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise CorruptError(str(error)) from error
 
 
 def head_size(payload: bytes) -> int:
@@ -148,6 +165,8 @@ def _extension(code: int, data: bytes) -> int:
 
 
 def _column(arrays: Sequence[np.ndarray[Any, Any]], dtype: np.dtype[Any]) -> bytes:
+    if all(a.dtype == dtype and a.ndim == 1 for a in arrays):
+        return b"".join([a.tobytes() for a in arrays])
     try:
         joined = np.concatenate([np.empty(0, dtype), *arrays], dtype=dtype, casting="equiv")
     except (TypeError, ValueError) as error:

@@ -117,6 +117,22 @@ class TokenGraph:
             raise GraphError(f"{len(prompt_ids)} prompt tokens, which do not continue node {after}")
         return node_id
 
+    def commit_text(self, messages: Sequence[Message], reply: Message) -> int:
+        """Record a call of which only the text is known: nodes without tokens, shared where messages are equal.
+
+        Returns the id of the reply's node.
+        """
+        parent: int | None = None
+        for message in messages:
+            known = (c for c in self.children(parent) if self.nodes[c].message == message)
+            found = next(known, None)
+            parent = self._append_text(parent, message) if found is None else found
+        return self._append_text(parent, reply)
+
+    def _append_text(self, parent: int | None, message: Message) -> int:
+        nothing = np.empty(0, np.int32), np.empty(0, np.bool_), _NO_LOGPROBS
+        return self._append(Node(len(self.nodes), parent, message, *nothing))
+
     def _append_prompt(self, parent: int | None, message: Message, ids: IntArray) -> int:
         mask = np.zeros(len(ids), np.bool_)
         return self._append(
@@ -154,7 +170,7 @@ class TokenGraph:
 
     def _is_path(self, node_id: int, prompt_ids: IntArray, sampled_ids: IntArray) -> bool:
         """The promise: the path to `node_id` is what the engine saw and sampled."""
-        return np.array_equal(self.path_ids(node_id), np.concatenate([prompt_ids, sampled_ids]))
+        return _same(self.path_ids(node_id), np.concatenate([prompt_ids, sampled_ids]))
 
     def _forget(self, size: int) -> None:
         """Keep the first `size` nodes."""
@@ -169,7 +185,12 @@ class TokenGraph:
 
     def _continues(self, node_id: int, prompt_ids: IntArray, position: int) -> bool:
         ids = self.nodes[node_id].token_ids
-        return np.array_equal(ids, prompt_ids[position : position + len(ids)])
+        return _same(ids, prompt_ids[position : position + len(ids)])
+
+
+def _same(a: IntArray, b: IntArray) -> bool:
+    """np.array_equal for what is an array already."""
+    return len(a) == len(b) and bool((a == b).all())
 
 
 def _check_call(

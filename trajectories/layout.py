@@ -13,7 +13,7 @@ from palestra.trajectories.disk import replace, reporting_full
 from palestra.trajectories.errors import CorruptError, NoStoreError, SchemaError, StoreLockedError
 
 SCHEMA = 1
-META, INDEX = "store.json", "index.sqlite"
+META, INDEX, JOURNAL = "store.json", "index.sqlite", "journal"
 
 
 @contextlib.contextmanager
@@ -42,6 +42,7 @@ def create(root: Path, fsync: bool) -> None:
     with reporting_full(root):
         (root / "segments").mkdir(exist_ok=True)
         (root / "blobs").mkdir(exist_ok=True)
+        (root / JOURNAL).mkdir(exist_ok=True)
     if not (root / META).exists():
         if any((root / "segments").iterdir()):
             raise CorruptError(f'{root / META} is lost: write {{"schema": {SCHEMA}}} into it')

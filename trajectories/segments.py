@@ -69,6 +69,13 @@ def scan(directory: Path, start: int) -> Iterator[Frame]:
             yield from _frames(file, path, number, from_offset, last)
 
 
+def loose_frames(path: Path) -> Iterator[Frame]:
+    """Frames of a file that has no file header, up to one that was cut short. Raises CorruptError."""
+    with path.open("rb") as file:
+        while (frame := _next_frame(file, file.tell(), path)) is not None:
+            yield frame
+
+
 class SegmentWriter:
     """Appends frames; one per store at a time. Raises StoreFullError with what was committed untouched."""
 
@@ -85,7 +92,7 @@ class SegmentWriter:
         """Write one frame, whole or not at all. It survives the process; with fsync a loss of power too."""
         if len(payload) >> 32:
             raise EncodeError(f"a record of {len(payload)} bytes is too large, the limit is 4 GiB")
-        frame = _frame(kind, payload)
+        frame = frame_bytes(kind, payload)
         if self._offset > _FILE_HEADER.size and self._offset + len(frame) > self._limit:
             self._rotate()
         position = self.number * MAX_SEGMENT_BYTES + self._offset
@@ -237,7 +244,8 @@ def _next_frame(file: BinaryIO, position: int, path: Path) -> Frame | None:
     return Frame(position, kind, payload)
 
 
-def _frame(kind: int, payload: bytes) -> bytes:
+def frame_bytes(kind: int, payload: bytes) -> bytes:
+    """A frame as it is written."""
     header = _FRAME.pack(len(payload), kind, zlib.crc32(payload))
     return b"".join((header, _CHECKSUM.pack(zlib.crc32(header)), payload))
 

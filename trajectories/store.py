@@ -2,7 +2,7 @@
 
     store.json     schema version                       segments/      the records (segments.py), the truth
     writer.lock    held by the writer while it lives     index.sqlite   what lies where (index.py), derived
-    blobs/         attachments by SHA-256 (blobs.py)
+    blobs/         attachments by SHA-256 (blobs.py)  journal/      of rollouts that are being made (journal.py)
 
 When `append` returns, the rollout survives a kill of the process; with fsync=True, a loss of power too.
 A reader sees all that was appended before it asks, by this process or another on the same machine. Records
@@ -28,9 +28,11 @@ from palestra.trajectories.errors import (
     NotFoundError,
     SchemaError,
     StoreError,
+    StoreFullError,
 )
 from palestra.trajectories.index import Entry, Filters, Index, OverlayEntry
-from palestra.trajectories.layout import INDEX, check_schema, create, locked
+from palestra.trajectories.journal import Journal, remains
+from palestra.trajectories.layout import INDEX, JOURNAL, check_schema, create, locked
 from palestra.trajectories.model import FloatArray, Rollout, Trajectory
 from palestra.trajectories.segments import Frame, SegmentReader, SegmentWriter, scan
 
@@ -44,9 +46,10 @@ _SUMMARY_BYTES = 2048  # enough for most rollouts without their nodes
 class Store:
     """Trajectories in a directory; get one from `Store.open`. Safe from any thread, not across a fork."""
 
-    def __init__(self, path: Path, index: Index, blobs: Blobs) -> None:
+    def __init__(self, path: Path, index: Index, *, fsync: bool) -> None:
         self.path = path
-        self._index, self._blobs = index, blobs
+        self._index, self._fsync = index, fsync
+        self._blobs = Blobs(path / "blobs", fsync=fsync)
         self._segments = path / "segments"
         self._reader = SegmentReader(self._segments)
         self._writer: SegmentWriter | None = None
@@ -63,7 +66,8 @@ class Store:
         segment_bytes: int = 1 << 28,
         fsync: bool = False,
     ) -> Self:
-        """Open the store in directory `path`; a writer creates it where there is none.
+        """Open the store in directory `path`; a writer creates it where there is none, and commits as lost what
+        a writer before it left in the journal.
 
         A new segment is begun where one would pass `segment_bytes`. With `fsync`, `append` returns when the
         record is on the disk.
@@ -77,13 +81,14 @@ class Store:
                 create(root, fsync)
             check_schema(root)
             index = resources.enter_context(contextlib.closing(Index.open(root / INDEX, write=write)))
-            store = cls(root, index, Blobs(root / "blobs", fsync=fsync))
+            store = cls(root, index, fsync=fsync)
             resources.enter_context(contextlib.closing(store._reader))
             store._scan()
             if write:
                 writer = SegmentWriter(store._segments, index.end, segment_bytes=segment_bytes, fsync=fsync)
                 store._writer = resources.enter_context(contextlib.closing(writer))
                 _report_cut(writer)
+                store._recover()
             store._resources = resources.pop_all()
         return store
 
@@ -112,8 +117,20 @@ class Store:
             writer = self._writable()
             if self._index.find(rollout.rollout_id) is not None:
                 raise DuplicateError(f"rollout {rollout.rollout_id!r} is committed already in {self.path}")
+            for data in trajectory.blobs.values():
+                self._blobs.put(data)
             frame = writer.append(_ROLLOUT, payload)
             self._index.add(_entry(frame, rollout), frame.end)
+
+    def journal(self, lost: Rollout, becomes: str = "") -> Journal:
+        """Where the calls of a rollout are kept until it is committed: see `Journal`.
+
+        `lost` is committed with them if this process dies before it discards the journal, unless there is a
+        rollout `becomes` then, or one with the id of `lost`. Raises EncodeError.
+        """
+        self._writable()
+        _check_ids(lost)
+        return Journal(self.path / JOURNAL, lost, becomes or lost.rollout_id, fsync=self._fsync)
 
     def append_overlay(
         self, rollout_id: str, name: str, values: FloatArray, meta: Mapping[str, Any] | None = None
@@ -237,6 +254,20 @@ class Store:
         if known is not None and known.position != frame.position:
             raise CorruptError(f"{self.path} has rollout {rollout.rollout_id!r} twice")
         self._index.add(_entry(frame, rollout), frame.end)
+
+    def _recover(self) -> None:
+        """Commit what was answered and never committed. On a full disk that waits for the next time."""
+        for left in remains(self.path / JOURNAL):
+            trajectory = left.trajectory()
+            if trajectory is not None and not self._has(left.becomes, trajectory.rollout.rollout_id):
+                try:
+                    self.append(trajectory)
+                except StoreFullError as error:
+                    return log.warning("%s waits to be recovered: %s", left.path, error)
+            left.path.unlink()
+
+    def _has(self, *rollout_ids: str) -> bool:
+        return any(self._index.find(i) is not None for i in rollout_ids)
 
     def _check_open(self) -> None:
         if not self._open:

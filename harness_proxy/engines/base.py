@@ -2,6 +2,7 @@
 
 EngineError
   - EngineUnavailableError   worth a retry: the engine is starting, draining, overloaded or lost it
+      - EngineFullError      worth a retry later: too many calls wait in line
   - PromptTooLongError       final: prompt and reply do not fit the context window (also a ValueError)
   - InvalidRequestError      final: ids outside the vocabulary, impossible sampling (also a ValueError)
 """
@@ -21,6 +22,10 @@ class EngineError(Exception):
 
 class EngineUnavailableError(EngineError):
     """Raised when the same request may work later."""
+
+
+class EngineFullError(EngineUnavailableError):
+    """Raised when too many calls wait for the engine already."""
 
 
 class PromptTooLongError(EngineError, ValueError):

@@ -61,7 +61,7 @@ class CompletionsEngine:
     ) -> Generation:
         """One reply. Raises PromptTooLongError, InvalidRequestError, EngineUnavailableError, and EngineError
         for a reply that cannot be used."""
-        prompt = [int(token) for token in prompt_ids]
+        prompt = prompt_ids if isinstance(prompt_ids, list) else [int(token) for token in prompt_ids]
         fitted = await self._fit(prompt, sampling)
         policy_version = self.policy_version
         body = await self._complete(prompt, fitted, session)

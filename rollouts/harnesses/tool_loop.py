@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +26,7 @@ class ToolLoop:
 
     async def run(self, world: World, endpoint: Endpoint) -> None:
         """Play until the world is over or the session's budget is spent. Raises RolloutError."""
-        messages: list[Mapping[str, Any]] = [{"role": "user", "content": world.observation}]
+        messages: list[Mapping[str, Any]] = [{"role": "user", "content": seen(world)}]
         if self._system:
             messages.insert(0, {"role": "system", "content": self._system})
         tools = world.tools
@@ -45,15 +46,23 @@ class ToolLoop:
         """Take the steps that the reply asks for; the messages that tell the model what came of them."""
         calls = reply.message.get("tool_calls") or []
         if not calls:
-            observation = await world.act(reply.message.get("content") or "", reply.call)
-            return [{"role": "user", "content": observation}]
+            await world.act(reply.message.get("content") or "", reply.call)
+            return [{"role": "user", "content": seen(world)}]
         answers: list[Mapping[str, Any]] = []
         for call in calls:
             if world.over:
                 break
-            observation = await world.act(_action(call["function"]), reply.call, call["id"])
-            answers.append({"role": "tool", "tool_call_id": call["id"], "content": observation})
+            await world.act(_action(call["function"]), reply.call, call["id"])
+            answers.append({"role": "tool", "tool_call_id": call["id"], "content": seen(world)})
         return answers
+
+
+def seen(world: World) -> str | list[dict[str, Any]]:
+    """The observation; with its image, where it has one, as content parts. The proxy keeps the image by its hash."""
+    if world.image is None:
+        return world.observation
+    url = f"data:image/png;base64,{base64.b64encode(world.image).decode()}"
+    return [{"type": "text", "text": world.observation}, {"type": "image_url", "image_url": {"url": url}}]
 
 
 def _action(function: Mapping[str, Any]) -> str:

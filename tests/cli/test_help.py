@@ -40,9 +40,11 @@ def examples(path: tuple[str, ...]) -> list[str]:
 
 def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in LEAVES} == {
-        "demo", "tasks list", "tasks show", "tasks validate", "tasks new", "tasks audit", "env serve", "search serve",
-    "rollout", "eval run", "eval compare", "train",
-        "show", "proxy", "harness list", "harness install", "harness check", "harness run", "engine serve",
+        "demo", "tasks list", "tasks show", "tasks validate", "rollout", "eval run", "eval compare",
+        "train", "show", "export", "proxy", "harness list", "harness install", "harness check",
+        "harness run", "engine serve", "sandbox list", "sandbox build", "sandbox load", "sandbox check",
+        "sandbox reap", "tasks new", "tasks audit", "env serve", "search serve", "tasks make commit",
+        "tasks make release", "tasks make bugs",
     }  # fmt: skip
 
 

@@ -20,6 +20,9 @@ from mcp.client.client import Client
 from websockets.asyncio.client import connect
 
 import palestra.envs
+import swe
+from browsers import browser
+from needs import need
 from palestra.envs.env import TaskEnv
 from palestra.envs.errors import EnvStateError
 from serving import serving
@@ -30,8 +33,26 @@ SLOW = {"palestra/ScienceWorld-v0"}
 INFO_KEYS = {"anchor", "state_digest", "valid_action", "timings"}
 
 
-@pytest.fixture(params=[pytest.param(i, marks=[pytest.mark.slow] if i in SLOW else []) for i in IDS])
+def chromium() -> None:
+    need(browser(), "Chromium and the extra `web`: tests/services/chromium.sh")
+
+
+NEEDS = {"palestra/Swe-v0": swe.machines, "palestra/Web-v0": chromium}
+"""What an environment cannot do without, by its id; called before its tests."""
+
+
+def swept() -> list[Any]:
+    """Every id; those that share a service are one group, so that it is started once."""
+    marks = {i: [pytest.mark.slow] if i in SLOW else [] for i in IDS}
+    return [
+        pytest.param(i, marks=[*marks[i], pytest.mark.xdist_group(i)] if i in NEEDS else marks[i])
+        for i in IDS
+    ]
+
+
+@pytest.fixture(params=swept())
 def env_id(request: pytest.FixtureRequest) -> str:
+    NEEDS.get(request.param, lambda: None)()
     return str(request.param)
 
 
@@ -198,6 +219,13 @@ def test_the_solution_is_rewarded_and_ends_the_episode(env: TaskEnv) -> None:
     assert last[1:4] == (1.0, True, False)
     with pytest.raises(EnvStateError):
         env.step("")
+
+
+def test_a_score_asked_for_early_is_not_kept(env: TaskEnv) -> None:
+    env.reset(seed=0)
+    assert env.score().value == 0.0
+    *_, last = [env.step(action) for action in env.solution()]
+    assert last[1] == env.score().value == 1.0
 
 
 def test_truncation_at_the_turn_budget_then_reset(env: TaskEnv) -> None:

@@ -53,11 +53,13 @@ def _check_rollouts(calm: Path, rough: Path) -> None:
         expected = {t.rollout.rollout_id: t for t in store}
     with Store.open(rough / "store") as store:
         ids = store.ids()
-        assert sorted(ids) == sorted(expected)
+        lost = [i for i in ids if "~" in i]
+        assert sorted(set(ids) - set(lost)) == sorted(expected)
+        assert all(store.rollout(i).reward is None for i in lost)
         acknowledged = Counter((rough / "acknowledged").read_text().split())
         assert set(acknowledged) <= set(ids)
         assert set(acknowledged.values()) == {1}, "a committed rollout was run again"
-        for trajectory in store:
+        for trajectory in map(store.get, expected):
             other = expected[trajectory.rollout.rollout_id]
             assert trajectory.rollout.score == other.rollout.score
             assert [s.action for s in trajectory.steps] == [s.action for s in other.steps]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import swe
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SAYS = {
     "add_a_harness.py": "4 calls, 1 branch, 0 differ from what the engine saw",
@@ -15,8 +17,12 @@ SAYS = {
     "play_a_world.py": "the result equals the gold's on the database and on 2 perturbed copies",
     "record_the_openai_sdk.py": "call 1: bridge, 62 prompt tokens, ends in node 3",
     "search_a_corpus.py": "citation_precision 1",
+    "repair_a_package.py": "with the solution: 1.0, 36 of 36 tests are right",
     "write_a_world.py": "reward 1.0",
 }
+
+NEEDS = {"repair_a_package.py": swe.machines}
+"""What an example cannot do without."""
 
 
 def test_every_example_is_tried() -> None:
@@ -25,6 +31,7 @@ def test_every_example_is_tried() -> None:
 
 @pytest.mark.parametrize("name", SAYS)
 def test_it_runs(name: str) -> None:
+    NEEDS.get(name, lambda: None)()
     command = [sys.executable, "-W", "error::DeprecationWarning:palestra", str(EXAMPLES / name)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

@@ -15,7 +15,6 @@ import pytest
 from harness_stand import Played, Stand
 from palestra.harness_proxy.engines.base import EngineError, EngineUnavailableError
 from palestra.harness_proxy.engines.scripted import Reply, ScriptedEngine
-from palestra.rollouts.errors import RolloutError
 from palestra.rollouts.harnesses.check import CONTEXT_TOKENS, odd
 from palestra.rollouts.harnesses.recipes import Address, Launch, find_recipe
 from palestra.rollouts.harnesses.recipes.codex import Codex
@@ -157,28 +156,36 @@ async def test_a_request_that_is_asked_again_is_sampled_once(name: str, stand: S
 @pytest.mark.parametrize("name", [pytest.param(n, marks=only(n)) for n in ("codex", "claude-code", "pi")])
 async def test_a_pause_for_new_weights_is_waited_for(name: str, stand: Stand) -> None:
     recipe = find_recipe(name)
+    resuming: list[asyncio.Task[None]] = []
 
     def reply(prompt: str) -> Reply:
-        if turns(prompt) == 0:
-            stand.proxies[-1].pause()
-            asyncio.get_running_loop().call_later(1.0, stand.proxies[-1].resume)
-            return odd(recipe.shell_use("echo one"))
-        return "There are 42."
+        if turns(prompt) > 0:
+            return "There are 42."
+        stand.proxies[-1].pause()
+        resuming.append(asyncio.create_task(_resume_when_refused(stand)))
+        return odd(recipe.shell_use("echo one"))
 
     played = (await stand.play(recipe, engine(stand, reply))).unbroken()
     assert played.roles == ["agent", "agent"]
-    assert any("weights are being updated" in f for f in played.recording.findings)
+    assert resuming[0].done()
+
+
+async def _resume_when_refused(stand: Stand) -> None:
+    while not any("weights are being updated" in f for f in stand.sessions[-1].recording().findings):
+        await asyncio.sleep(0.02)
+    stand.proxies[-1].resume()
 
 
 @only("openai-sdk")
 async def test_an_engine_that_fails_for_good_is_not_asked_again(stand: Stand) -> None:
-    """The SDK obeys x-should-retry; the loop around it dies of the error."""
+    """The SDK obeys x-should-retry. The loop around it dies of the error, whose cause is the engine's."""
     asked: list[str] = []
 
     def reply(prompt: str) -> Reply:
         asked.append(prompt)
         return EngineError("it broke")
 
-    with pytest.raises(RolloutError, match="it broke"):
-        await stand.play(find_recipe("openai-sdk"), engine(stand, reply))
+    played = await stand.play(find_recipe("openai-sdk"), engine(stand, reply))
     assert len(asked) == 1
+    assert played.recording.failure is not None
+    assert (played.recording.failure.boundary, played.recording.failure.message) == ("provider", "it broke")

@@ -86,6 +86,14 @@ async def test_tools_nested_too_deep_to_name(bench: Any) -> None:
     assert b.close(session).failure is None
 
 
+async def test_tools_nested_too_deep_to_count(bench: Any) -> None:
+    b = await bench([])
+    key = {"x-api-key": b.open().key}
+    tool = b'{"name": "f", "input_schema": {"x": ' + nested(400) + b"}}"
+    body = b'{"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}], "tools": [' + tool + b"]}"
+    assert (await b.raw(body, key, path="/v1/messages/count_tokens")).status == 400
+
+
 async def test_arguments_nested_too_deep_are_compared_as_text(bench: Any) -> None:
     b = await bench(["One.", "Two."])
     session = b.open()

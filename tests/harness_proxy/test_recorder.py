@@ -2,6 +2,9 @@
 engine."""
 
 import asyncio
+import resource
+import signal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,8 @@ from palestra.harness_proxy.engines.base import EngineError, EngineUnavailableEr
 from palestra.harness_proxy.errors import CaptureError, ProxyStateError
 from palestra.harness_proxy.rendering import Rendering
 from palestra.trajectories.graph import TokenGraph
-from palestra.trajectories.model import Drift, Sampling
+from palestra.trajectories.model import Drift, Failure, Rollout, Sampling
+from palestra.trajectories.store import Store
 
 SYSTEM = {"role": "system", "content": "Be careful."}
 USER = {"role": "user", "content": "How many users are there?"}
@@ -304,6 +308,39 @@ async def test_an_unavailable_engine_is_503_and_forgiven_once_served(bench: Any)
     recording = b.close(session)
     assert recording.failure is None
     assert any("starting" in f for f in recording.findings)
+
+
+async def test_an_outage_is_over_though_the_body_came_back_with_other_metadata(bench: Any) -> None:
+    """codex numbers its tries in client_metadata."""
+    b = await bench([EngineUnavailableError("starting"), "Hello."])
+    session = b.open()
+    assert (await b.ask(session, [USER], client_metadata={"try": 1})).status == 503
+    assert (await b.ask(session, [USER], client_metadata={"try": 2})).status == 200
+    assert b.close(session).failure is None
+
+
+async def test_a_call_that_could_not_be_kept_is_503_and_given_once_it_is(bench: Any, tmp_path: Path) -> None:
+    b = await bench(["Hello.", "Never."])
+    lost = Rollout(
+        "l", "r", "g", "t", 0, 1, "train", "h", "", "tokens", 0, failure=Failure("proxy", "x", "y")
+    )
+    with Store.open(tmp_path, write=True) as store:
+        session = b.open(journal=store.journal(lost))
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+        try:
+            refused = await b.ask(session, [USER])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert refused.status == 503 and "retry-after" in refused.headers
+        failure = session.recording().failure
+        assert failure is not None and (failure.boundary, failure.retryable) == ("proxy", True)
+        assert (await b.ask(session, [USER])).message["content"] == "Hello."
+        recording = b.close(session)
+    assert recording.failure is None and [c.delivered for c in recording.calls] == [True]
+    with Store.open(tmp_path, write=True) as store:
+        assert [len(t.calls) for t in store] == [1]
 
 
 async def test_an_outage_that_the_harness_gave_up_on_fails_the_rollout(bench: Any) -> None:

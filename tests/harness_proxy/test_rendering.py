@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palestra.harness_proxy.errors import RenderingError
@@ -131,3 +131,44 @@ def test_thoughts_can_be_kept_when_the_user_speaks_again(model_dir: Path) -> Non
         bridged = thinking.bridge(ids, sampled, [Message("user", "Sure?")])
         assert (bridged is not None) is keep
         assert bridged is None or bridged.ids[: len(ids) + len(sampled)] == [*ids, *sampled]
+
+
+WORDS = st.text(alphabet="ab <>/think\n", max_size=12)
+TURN = st.sampled_from([("user",), ("tool", "user"), ("tool",)])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    says=st.lists(st.tuples(WORDS, WORDS, TURN), min_size=1, max_size=4),
+    thinks=st.booleans(),
+    cut=st.booleans(),
+)
+def test_a_format_that_looks_at_the_last_turn_alone_loses_nothing(
+    model_dir: Any, says: list[tuple[str, str, tuple[str, ...]]], thinks: bool, cut: bool
+) -> None:
+    """What is read and bridged is the same with the whole prompt as with its last turn."""
+    short = Rendering.load(model_dir, enable_thinking=thinks)
+    whole = Rendering.load(model_dir, enable_thinking=thinks)
+    whole._last_turn = False
+    assert short._last_turn
+    ids = short.render([Message("system", "Be careful."), Message("user", "Hi")]).ids
+    for thought, text, roles in says:
+        reply = short.encode(f"<think>\n{thought}\n</think>\n\n{text}" if thinks else text)
+        reply += [] if cut else [short.stop_token_ids[0]]
+        assert short.parse(reply, ids) == whole.parse(reply, ids)
+        messages = [Message(role, text) for role in roles]
+        bridged = short.bridge(ids, reply, messages)
+        assert bridged == whole.bridge(ids, reply, messages)
+        if bridged is None:
+            return
+        ids = bridged.ids
+
+
+def test_a_prompt_that_is_rendered_again_is_the_same_and_its_own(rendering: Rendering) -> None:
+    messages = [Message("system", "Be careful."), Message("user", "Hi")]
+    first = rendering.render(messages)
+    again = rendering.render(messages)
+    assert first == again
+    again.ids.clear()
+    assert rendering.render(messages) == first
+    assert rendering.render(messages, [{"type": "function", "function": {"name": "f"}}]) != first

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from palestra.envs.errors import SandboxError
 from palestra.harness_proxy.engines.base import (
     EngineError,
     EngineUnavailableError,
@@ -507,6 +508,11 @@ class TestBoundary:
         assert RolloutError("provider", "s", "m").failure.retryable
         assert not RolloutError("provider", "s", "m", final=True).failure.retryable
         assert not RolloutError("env", "s", "m").failure.retryable
+
+    def test_what_contains_a_world_is_the_sandbox(self) -> None:
+        with pytest.raises(RolloutError) as caught, boundary("env", "step"):
+            raise SandboxError("the page crashed")
+        assert caught.value.failure.boundary == "sandbox" and caught.value.failure.retryable
 
     def test_interrupts_are_nobodys_failure(self) -> None:
         with pytest.raises(KeyboardInterrupt), boundary("env", "step"):

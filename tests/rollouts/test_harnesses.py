@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from typing import cast
 
 import pytest
 
 from palestra.harness_proxy.engines.scripted import ScriptedEngine
 from palestra.harness_proxy.rendering import Rendering
 from palestra.rollouts.harnesses import Demonstrator, ScriptedHarness, ToolLoop
+from palestra.rollouts.harnesses.tool_loop import seen
 from palestra.rollouts.local import Local
+from palestra.rollouts.pool import HostedEnv
 from palestra.rollouts.runner import Job, RunSpec, group_jobs
 from palestra.rollouts.testing import puppet_task, tool_call
 from palestra.rollouts.world import World
@@ -34,6 +37,16 @@ class TestToolLoop:
         )
         assert [c.prompt_mode for c in got.calls] == ["render", "bridge"]
         assert len(samples(got)) == 1
+
+    def test_an_image_goes_along_with_its_observation(self) -> None:
+        world = World(cast(HostedEnv, None), puppet_task("t"), 0)
+        world.observation = "a page"
+        assert seen(world) == "a page"
+        world.image = b"\x89PNG"
+        assert seen(world) == [
+            {"type": "text", "text": "a page"},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}},
+        ]
 
     async def test_a_system_prompt(self, stage: Stage) -> None:
         stack = await stage(harness=ToolLoop(system="Be brief."))

@@ -11,7 +11,7 @@ import needs
 from palestra.harness_proxy.engines.base import Engine
 from palestra.harness_proxy.rendering import Rendering
 from palestra.harness_proxy.server import Proxy
-from palestra.harness_proxy.sessions import Recording
+from palestra.harness_proxy.sessions import Recording, Session
 from palestra.rollouts.errors import NotInstalledError
 from palestra.rollouts.harnesses.base import Endpoint, ProxyLine
 from palestra.rollouts.harnesses.check import Audit, Witness, audit
@@ -51,8 +51,10 @@ class Played:
     def unbroken(self) -> Played:
         """The main thread is one branch, and all of it was delivered."""
         self.faithful()
-        assert (self.audit.branches, dict(self.audit.drifts), self.audit.undelivered) == (1, {}, 0)
-        assert self.recording.failure is None
+        assert (self.audit.branches, dict(self.audit.drifts), self.audit.undelivered) == (1, {}, 0), (
+            self.audit
+        )
+        assert self.recording.failure is None, self.recording.failure
         return self
 
 
@@ -62,6 +64,7 @@ class Stand:
     def __init__(self, rendering: Rendering) -> None:
         self.rendering = rendering
         self.proxies: list[Proxy] = []
+        self.sessions: list[Session] = []
 
     async def play(
         self,
@@ -84,6 +87,7 @@ class Stand:
         await proxy.start()
         sampling = Sampling(max_tokens=max_tokens, seed=1)
         session = proxy.open("r", mode="train", sampling=sampling, max_calls=max_calls)
+        self.sessions.append(session)
         endpoint = Endpoint(session.base_url, session.key, "r", line=ProxyLine(proxy, session))
         driver = Driver(recipe, dialect=dialect, grace_s=1.0, context_tokens=1_000_000)
         ends: list[Ended] = []

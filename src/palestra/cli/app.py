@@ -12,7 +12,21 @@ from typing import Annotated
 import typer
 
 from palestra import __version__
-from palestra.cli import demo, engine, env, evaluate, harness, proxy, rollout, search, show, tasks, train
+from palestra.cli import (
+    demo,
+    engine,
+    env,
+    evaluate,
+    export,
+    harness,
+    proxy,
+    rollout,
+    sandbox,
+    search,
+    show,
+    tasks,
+    train,
+)
 
 TRAIN_EXTRA = ("torch", "transformers", "safetensors")
 """Modules of the extra [train]."""
@@ -33,9 +47,11 @@ app.command("rollout")(rollout.rollout)
 app.add_typer(evaluate.app, name="eval")
 app.command("train")(train.train)
 app.command("show")(show.show)
+app.command("export")(export.export)
 app.command("proxy")(proxy.proxy)
 app.add_typer(harness.app, name="harness")
 app.add_typer(engine.app, name="engine")
+app.add_typer(sandbox.app, name="sandbox")
 
 
 def _version(asked: bool) -> None:

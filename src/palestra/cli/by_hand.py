@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from palestra.cli.errors import UsageError
 
 if TYPE_CHECKING:
     from palestra.harness_proxy.sessions import Recording
-    from palestra.trajectories.model import CaptureLevel, Failure, Trajectory
+    from palestra.trajectories.model import CaptureLevel, Failure, Rollout, Trajectory
     from palestra.trajectories.store import Store
 
 
@@ -32,10 +33,29 @@ def without_task(
     failure: Failure | None = None,
 ) -> Trajectory:
     """`recording` as a rollout without a score. `harness`: name and version; `failure`: how the harness broke."""
-    from palestra.trajectories.model import Failure, Rollout, Trajectory
+    from palestra.trajectories.model import Failure, Trajectory
 
     by_hand = Failure("cancelled", "by hand", "a session run by hand has no task to score")
-    rollout = Rollout(
+    rollout = replace(
+        _rollout(name, level, recording.failure or failure or by_hand),
+        harness=harness[0],
+        harness_version=harness[1],
+        findings=recording.findings,
+    )
+    return Trajectory(rollout, recording.nodes, recording.calls, (), recording.tools, recording.blobs)
+
+
+def lost(name: str, level: CaptureLevel) -> Rollout:
+    """What is committed if this process dies."""
+    from palestra.trajectories.model import Failure
+
+    return _rollout(name, level, Failure("proxy", "process", "the process ended before the session", True))
+
+
+def _rollout(name: str, level: CaptureLevel, failure: Failure) -> Rollout:
+    from palestra.trajectories.model import Rollout
+
+    return Rollout(
         rollout_id=name,
         run_id="by-hand",
         group_id=name,
@@ -43,11 +63,9 @@ def without_task(
         sample_index=0,
         attempt=1,
         mode="eval",
-        harness=harness[0],
-        harness_version=harness[1],
+        harness="unknown",
+        harness_version="",
         capture_level=level,
         seed=0,
-        failure=recording.failure or failure or by_hand,
-        findings=recording.findings,
+        failure=failure,
     )
-    return Trajectory(rollout, recording.nodes, recording.calls, (), recording.tools)

@@ -131,10 +131,11 @@ def _counts(tasks: int, failed: int) -> str:
 def _outcomes(where: str) -> Outcomes:
     """The outcomes of DIR or DIR:RUN; of a directory alone only where it holds a single run."""
     from palestra.evaluation.passk import collect
+    from palestra.rollouts.job import LOST_RUN
 
     directory, run_id = _split(where)
     with read_store(directory) as store:
-        rollouts = list(store.rollouts())
+        rollouts = [r for r in store.rollouts() if not r.run_id.endswith(LOST_RUN)]
     runs = list(dict.fromkeys(r.run_id for r in rollouts))
     if run_id is None and len(runs) == 1:
         run_id = runs[0]

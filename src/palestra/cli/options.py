@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
@@ -48,7 +48,9 @@ Seed = Annotated[int, typer.Option("--seed", metavar="N", help="decides everythi
 EngineUrl = Annotated[
     str | None,
     typer.Option(
-        "--engine-url", metavar="URL", help="sample from this /v1/completions server instead of in-process"
+        "--engine-url",
+        metavar="URL",
+        help="sample from this /v1/completions server, or from several, URL,URL",
     ),
 ]
 EngineModel = Annotated[
@@ -72,16 +74,22 @@ def checked_model(model: Path) -> Path:
 
 
 async def start_engine(model: Path, url: str | None, name: str | None) -> Engine:
-    """The embedded engine in a process of its own, or a server at `url`. Raises UsageError."""
+    """The embedded engine in a process of its own, or servers at `url`. Raises UsageError."""
     checked_model(model)
     if url is not None:
-        from palestra.harness_proxy.engines.remote import CompletionsEngine
-
-        return CompletionsEngine(completions_url(url), name or model.resolve().name)
+        return _remote_engine(url.split(","), name or model.resolve().name)
     from palestra.rollouts.local import child_engine
 
     with loading(model):
         return await child_engine(model)
+
+
+def _remote_engine(urls: Sequence[str], name: str) -> Engine:
+    from palestra.harness_proxy.engines.group import EngineGroup
+    from palestra.harness_proxy.engines.remote import CompletionsEngine
+
+    engines = [CompletionsEngine(completions_url(url), name) for url in urls]
+    return engines[0] if len(engines) == 1 else EngineGroup(engines)
 
 
 @contextmanager
@@ -104,12 +112,18 @@ def completions_url(url: str) -> str:
 
 
 def read_store(where: Path) -> Store:
-    """The store of a run directory, or the one that `where` is, for reading. Raises UsageError."""
-    from palestra.trajectories.errors import NoStoreError
+    """The store of a run directory, or the one that `where` is, for reading. Raises UsageError.
+
+    What a process that died left in its journal is committed first, unless another one is writing.
+    """
+    from palestra.trajectories.errors import NoStoreError, StoreLockedError
     from palestra.trajectories.store import Store
 
     root = where / "store" if (where / "store").is_dir() else where
     try:
+        if any((root / "journal").glob("*.calls")):
+            with suppress(StoreLockedError, PermissionError):
+                Store.open(root, write=True).close()
         return Store.open(root)
     except NoStoreError as error:
         raise UsageError(

@@ -10,13 +10,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from palestra.cli import make
 from palestra.cli.errors import UsageError
 from palestra.cli.options import TaskSetName
 
 if TYPE_CHECKING:
     from palestra.envs.validate import Report
 
-app = typer.Typer(help="List, show and validate task sets.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="List, show, validate and make tasks.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(make.app, name="make")
 
 
 @app.command("list")

@@ -61,8 +61,13 @@ async def bash(place: ScratchPlace, script: str, timeout_s: float = 30.0) -> End
     return await place.run(["bash", "-c", script], env=ENV, timeout_s=timeout_s)
 
 
-def running(word: str) -> bool:
-    return subprocess.run(["pgrep", "-f", word], capture_output=True, check=False).returncode == 0
+async def running(word: str) -> bool:
+    """Whether a command that says `word` goes on; one that was killed needs a moment to be gone."""
+    for _ in range(100):
+        if subprocess.run(["pgrep", "-f", word], capture_output=True, check=False).returncode != 0:
+            return False
+        await asyncio.sleep(0.05)
+    return True
 
 
 async def test_a_command_has_its_files_its_directory_and_no_input(place: ScratchPlace) -> None:
@@ -85,20 +90,20 @@ async def test_the_time_limit_ends_all_of_it(place: ScratchPlace) -> None:
     mark = f"61.{os.getpid()}"
     ended = await bash(place, f"echo before; sleep {mark} & sleep {mark}", timeout_s=1.0)
     assert ended == Ended(None, "before\n", "")
-    assert not running(f"sleep {mark}")
+    assert not await running(f"sleep {mark}")
 
 
 async def test_what_a_command_leaves_running_ends_with_it(place: ScratchPlace) -> None:
     mark = f"62.{os.getpid()}"
     ended = await bash(place, f"sleep {mark} & echo done")
     assert ended == Ended(0, "done\n", "")
-    assert not running(f"sleep {mark}")
+    assert not await running(f"sleep {mark}")
 
 
 async def test_a_daemon_of_an_isolated_place_ends_too(closed: ScratchPlace) -> None:
     mark = f"63.{os.getpid()}"
     assert (await bash(closed, f"setsid --fork sleep {mark} </dev/null >/dev/null 2>&1")).exit_code == 0
-    assert not running(f"sleep {mark}")
+    assert not await running(f"sleep {mark}")
 
 
 async def test_stopping_and_cancelling_end_it(place: ScratchPlace) -> None:
@@ -109,7 +114,7 @@ async def test_stopping_and_cancelling_end_it(place: ScratchPlace) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
             await bash(place, f"sleep {mark}")
-    assert not running(f"sleep {mark}")
+    assert not await running(f"sleep {mark}")
 
 
 async def test_of_much_output_the_end_is_kept(place: ScratchPlace) -> None:

@@ -1,0 +1,1 @@
+"""Isolated machines in which an agent's commands run. Start with `base.py`."""

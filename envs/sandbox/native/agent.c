@@ -1,0 +1,202 @@
+/* The server inside: one child per request, and the end of all of them on a word from the owner.
+ *
+ * A request is a connection. Its child reads fields from it; descriptors 0.. come along:
+ *   op=exec  uid= gid= cwd= cpu_s= [pids= data= fsize=] arg=... env=...   + stdin, stdout, stderr
+ *   op=open  uid= gid= cwd= path= flags= mode= parents=    answers with the open descriptor
+ * While a command runs, the owner's shutdown of its side of the connection kills everything inside.
+ */
+#include "sandbox.h"
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+
+enum { MAX_RUNNING = 256 };
+struct running { pid_t pid; int connection; };
+static struct running running[MAX_RUNNING];
+static int running_count;
+static pid_t relays[MAX_PORTS];
+
+static void answer(int connection, uint32_t kind, int value, uint64_t cpu_us) {
+    struct result r = {.kind = kind, .value = value, .cpu_us = cpu_us};
+    struct statvfs disk;
+    if (kind == EXITED && value && statvfs("/", &disk) == 0) r.disk_full = disk.f_bavail == 0 || disk.f_ffree == 0;
+    send_with_fd(connection, &r, sizeof r, -1);
+}
+
+static void refuse(int connection) {
+    answer(connection, FAILED, errno, 0);
+    _exit(127);
+}
+
+static long number(struct message *m, const char *key, long otherwise) {
+    char *text = find(m, key);
+    return text ? strtol(text, NULL, 0) : otherwise;
+}
+
+static void limit(int resource, rlim_t value) {
+    struct rlimit r = {value, value};
+    if (resource == RLIMIT_CPU) r.rlim_max = value + 1;
+    setrlimit(resource, &r);
+}
+
+static void become_user(struct message *m) {
+    give_up_privileges(number(m, "uid", -1), number(m, "gid", -1));
+}
+
+static void enter(int connection, struct message *m) {
+    char *cwd = find(m, "cwd");
+    if (cwd && chdir(cwd)) refuse(connection);
+}
+
+static void be_killable(int proc) {
+    int fd = openat(proc, "self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    if (write(fd, "500", 3) != 3) _exit(126);
+    close(fd);
+}
+
+static void open_file(int connection, struct message *m) {
+    char *path = find(m, "path");
+    become_user(m);
+    enter(connection, m);
+    umask(0);
+    for (char *slash = path; number(m, "parents", 0) && (slash = strchr(slash + 1, '/'));) {
+        *slash = 0;
+        if (mkdir(path, 0755) && errno != EEXIST && errno != EROFS && errno != EACCES) refuse(connection);
+        *slash = '/';
+    }
+    int fd = open(path, number(m, "flags", O_RDONLY) | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, number(m, "mode", 0644));
+    if (fd < 0) refuse(connection);
+    char got = 'F';
+    _exit(send_with_fd(connection, &got, 1, fd) != 0);
+}
+
+static void run_command(int connection, struct message *m) {
+    char **argv = calloc(m->size + 1, sizeof *argv), **envp = calloc(m->size + 1, sizeof *envp);
+    int args = 0, variables = 0;
+    EACH_FIELD(field, m) {
+        char *value;
+        if ((value = value_of(field, "arg"))) argv[args++] = value;
+        if ((value = value_of(field, "env"))) envp[variables++] = value;
+    }
+    for (int i = 0; i < 3; i++)
+        if (i >= m->fd_count || dup2(m->fds[i], i) < 0) refuse(connection);
+    limit(RLIMIT_CORE, 0);
+    limit(RLIMIT_CPU, number(m, "cpu_s", 600));
+    limit(RLIMIT_NOFILE, 8192);
+    limit(RLIMIT_MEMLOCK, 64 << 20);
+    if (find(m, "pids")) limit(RLIMIT_NPROC, number(m, "pids", 256));
+    if (find(m, "fsize")) limit(RLIMIT_FSIZE, number(m, "fsize", 0));
+    if (find(m, "data")) limit(RLIMIT_DATA, number(m, "data", 0));
+    umask(022);
+    become_user(m);
+    enter(connection, m);
+    install_seccomp_filter();
+    environ = envp;
+    if (args) execvp(argv[0], argv);
+    refuse(connection);
+}
+
+static void child(int connection, int proc) {
+    struct message m;
+    sigset_t none;
+    sigemptyset(&none);
+    setsid();
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    be_killable(proc);
+    if (!receive_request(connection, &m)) _exit(125);
+    char *op = find(&m, "op");
+    if (op && strcmp(op, "open") == 0) open_file(connection, &m);
+    if (op && strcmp(op, "exec") == 0) run_command(connection, &m);
+    errno = EINVAL;
+    refuse(connection);
+}
+
+static void begin(int connection, int proc) {
+    pid_t pid = running_count < MAX_RUNNING ? fork() : (errno = EAGAIN, -1);
+    if (pid == 0) child(connection, proc);
+    if (pid < 0) {
+        answer(connection, UNFORKED, errno, 0);
+        close(connection);
+        return;
+    }
+    running[running_count++] = (struct running){pid, connection};
+}
+
+static void start_relays(struct agent *agent, pid_t ended) {
+    char path[64];
+    for (int i = 0; i < agent->port_count; i++) {
+        if (relays[i] != ended) continue;
+        snprintf(path, sizeof path, "/run/palestra/%d.sock", agent->ports[i]);
+        relays[i] = start_relay(agent->ports[i], path);
+    }
+}
+
+static void reap(struct agent *agent) {
+    struct rusage used;
+    int status;
+    for (pid_t pid; (pid = wait4(-1, &status, WNOHANG, &used)) > 0;) {
+        start_relays(agent, pid);
+        for (int i = 0; i < running_count; i++) {
+            if (running[i].pid != pid) continue;
+            uint64_t seconds = used.ru_utime.tv_sec + used.ru_stime.tv_sec;
+            answer(running[i].connection, EXITED, status, seconds * 1000000 + used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+            close(running[i].connection);
+            running[i--] = running[--running_count];
+        }
+    }
+}
+
+/* A new request, or nothing; ends the process once the owner is gone. */
+static int next_connection(struct agent *agent) {
+    if (agent->listening) {
+        int fd = accept4(agent->source, NULL, NULL, SOCK_CLOEXEC);
+        struct ucred peer;
+        socklen_t size = sizeof peer;
+        if (fd >= 0 && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid == 0) return fd;
+        if (fd >= 0) close(fd); /* it has a process id here, so it comes from inside */
+        return -1;
+    }
+    char buffer[8];
+    struct message m;
+    if (!receive_datagram(agent->source, &m, buffer, sizeof buffer)) _exit(0);
+    return m.fd_count ? m.fds[0] : -1;
+}
+
+void serve(struct agent *agent) {
+    sigset_t chld;
+    sigemptyset(&chld);
+    sigaddset(&chld, SIGCHLD);
+    sigprocmask(SIG_SETMASK, &chld, NULL);
+    int signals = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK);
+    int owner = agent->source;
+    while (agent->listening && ((owner = next_connection(agent)) < 0)) {}
+    start_relays(agent, 0);
+    for (;;) {
+        struct pollfd polled[MAX_RUNNING + 3] = {{agent->source, POLLIN, 0}, {signals, POLLIN, 0},
+                                                 {agent->listening ? owner : -1, POLLIN, 0}};
+        int count = running_count;
+        for (int i = 0; i < count; i++) polled[3 + i] = (struct pollfd){running[i].connection, POLLRDHUP, 0};
+        if (poll(polled, 3 + count, -1) < 0) continue;
+        for (int i = 0; i < count; i++)
+            if (polled[3 + i].revents) {
+                kill(-1, SIGKILL);
+                polled[1].revents = POLLIN;
+                break;
+            }
+        if (polled[2].revents) _exit(0);
+        if (polled[1].revents) {
+            struct signalfd_siginfo info;
+            while (read(signals, &info, sizeof info) > 0) {}
+            reap(agent);
+        }
+        int connection = polled[0].revents ? next_connection(agent) : -1;
+        if (connection >= 0) begin(connection, agent->proc);
+    }
+}

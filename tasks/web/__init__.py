@@ -1,0 +1,1 @@
+"""Tasks of the web world: MiniWoB++ by page and seed, and generated tasks on sites of our own."""

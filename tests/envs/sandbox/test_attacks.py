@@ -1,0 +1,527 @@
+"""What an agent may try against its sandbox, one test each. None may succeed, in either backend."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import socket
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from echo import EchoServer
+from palestra.envs.sandbox.base import Backend, Finished, Sandbox
+from palestra.envs.sandbox.errors import SandboxLostError
+from sandboxes import MIB, SMALL, backend, base_image
+
+KINDS = ["namespace", "docker"]
+USERS = ["agent", "root"]
+
+
+@pytest.fixture(scope="module", params=[pytest.param(k, marks=pytest.mark.xdist_group(k)) for k in KINDS])
+def maker(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    with backend(request.param) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared(maker: Backend) -> Iterator[Sandbox]:
+    with maker.create(base_image(), SMALL) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def victim(maker: Backend) -> Iterator[Sandbox]:
+    """A sandbox that an attack may ruin."""
+    with maker.create(base_image(), SMALL) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(params=USERS)
+def user(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def python(sandbox: Sandbox, code: str, user: str = "agent", timeout_s: float = 15) -> Finished:
+    return sandbox.exec(["python3", "-c", textwrap.dedent(code)], user=user, timeout_s=timeout_s)
+
+
+SYSCALL = """
+    import ctypes, os
+    libc = ctypes.CDLL(None, use_errno=True)
+    def call(*args):
+        result = libc.syscall(*args)
+        return result if result >= 0 else -ctypes.get_errno()
+"""
+
+
+def syscall(sandbox: Sandbox, arguments: str, user: str) -> int:
+    """Result of a system call made inside, or minus its errno."""
+    done = python(sandbox, textwrap.dedent(SYSCALL) + f"print(call({arguments}))", user)
+    assert done.exit_code == 0, done
+    return int(done.stdout)
+
+
+# The network
+
+
+def test_no_interface_but_the_loopback(shared: Sandbox) -> None:
+    assert shared.exec("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '").stdout.split() == [b"lo"]
+
+
+@pytest.mark.parametrize("address", ["1.1.1.1", "169.254.169.254", "10.0.0.1", "192.168.0.1"])
+def test_no_address_outside_is_reached(shared: Sandbox, address: str, user: str) -> None:
+    done = shared.exec(f"timeout 3 bash -c 'echo > /dev/tcp/{address}/80'", user=user)
+    assert done.exit_code != 0 and b"unreachable" in done.stderr
+
+
+def test_the_loopback_of_the_host_is_not_ours(shared: Sandbox) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        done = shared.exec(f"timeout 3 bash -c 'echo > /dev/tcp/127.0.0.1/{server.getsockname()[1]}'")
+    assert done.exit_code != 0 and b"refused" in done.stderr
+
+
+def test_abstract_sockets_of_the_host_are_not_seen(shared: Sandbox) -> None:
+    name = f"palestra-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("\0" + name)
+        server.listen()
+        done = python(shared, f"import socket; socket.socket(socket.AF_UNIX).connect('\\0{name}')")
+    assert b"ConnectionRefusedError" in done.stderr
+
+
+@pytest.mark.parametrize("family", [40, 38, 17, 16 + 5])  # vsock, alg, packet, rds
+def test_other_address_families_do_not_exist(shared: Sandbox, user: str, family: int) -> None:
+    done = python(shared, f"import socket; socket.socket({family}, socket.SOCK_DGRAM)", user)
+    assert done.exit_code == 1 and (b"not supported" in done.stderr or b"not permitted" in done.stderr)
+
+
+# Files of the host
+
+
+def test_no_path_leads_to_a_file_of_the_host(shared: Sandbox, tmp_path: Path, user: str) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("the host's")
+    for way in ("", "/proc/1/root", "/proc/self/root", "/../../../..", "/proc/1/cwd"):
+        assert b"the host's" not in shared.exec(f"cat {way}{secret}", user=user).stdout
+
+
+def test_writing_does_not_reach_the_image(shared: Sandbox, maker: Backend) -> None:
+    shared.exec("echo evil >> /etc/passwd; echo evil > /usr/bin/evil", user="root")
+    with maker.create(base_image(), SMALL) as other:
+        assert b"evil" not in other.exec("cat /etc/passwd; ls /usr/bin").stdout
+    assert not any((layer / "usr/bin/evil").exists() for layer in base_image().layers)
+
+
+@pytest.mark.parametrize(
+    "link", ["ln -s {} leak", "ln {} leak", "ln -s /proc/1/root{} leak", "ln -s ../../../..{} leak"]
+)
+def test_a_link_does_not_lead_out(shared: Sandbox, tmp_path: Path, link: str) -> None:
+    """Reading and writing from outside follow links as they are inside, never as they would be on the host."""
+    target = tmp_path / "target"
+    target.write_bytes(b"the host's")
+    shared.exec(f"rm -f /work/leak; cd /work; {link.format(target)}")
+    with pytest.raises(OSError):
+        shared.read("/work/leak")
+    with contextlib.suppress(OSError):
+        shared.write("/work/leak", b"evil")
+    assert target.read_bytes() == b"the host's"
+
+
+def test_a_directory_swapped_for_a_link_does_not_lead_out(shared: Sandbox, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"the host's")
+    shared.exec(f"mkdir -p /work/a; echo mine > /work/a/file; ln -s {tmp_path} /work/b")
+    shared.exec("cd /work; (while :; do mv a c; mv b a; mv a b; mv c a; done) > /dev/null 2>&1 &")
+    for _ in range(200):
+        with contextlib.suppress(OSError):
+            assert shared.read("/work/a/file") == b"mine\n"
+        with contextlib.suppress(OSError):
+            shared.digest("/work")
+    shared.exec("pkill -9 bash")
+    shared.exec("rm -rf /work/a /work/b /work/c")
+
+
+def test_a_passed_descriptor_leads_nowhere(shared: Sandbox, user: str) -> None:
+    """Of what the host passes in, nothing is a directory, a device of the host or a socket."""
+    done = shared.exec("ls -l /proc/self/fd | grep -v -e pipe: -e /dev/null -e total -e /proc/", user=user)
+    assert done.stdout == b""
+
+
+# /proc, /sys, devices
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname", "/proc/sysrq-trigger", "/proc/sys/vm/drop_caches",
+     "/proc/1/oom_score_adj", "/proc/irq/default_smp_affinity", "/proc/sys/net/ipv4/ip_forward"],
+)  # fmt: skip
+def test_the_kernel_is_not_written_through_proc(shared: Sandbox, path: str, user: str) -> None:
+    before = content(path)
+    assert shared.exec(f"echo x > {path}", user=user).exit_code != 0
+    assert content(path) == before
+
+
+def content(path: str) -> bytes:
+    """What the host has there; empty where that cannot be read, or is about the reader."""
+    with contextlib.suppress(OSError):
+        return Path(path).read_bytes() if path.startswith("/proc/sys/") else b""
+    return b""
+
+
+@pytest.mark.parametrize(
+    "path", ["/proc/kcore", "/proc/1/mem", "/proc/1/environ", "/proc/1/maps", "/proc/kmsg"]
+)
+def test_memory_is_not_read_through_proc(shared: Sandbox, path: str, user: str) -> None:
+    done = shared.exec(f"timeout 2 head -c 16 {path}", user=user)
+    assert done.stdout == b""
+
+
+def test_only_processes_of_the_sandbox_are_seen(shared: Sandbox) -> None:
+    pids = shared.exec("ls /proc | grep -E '^[0-9]+$'").stdout.split()
+    assert b"1" in pids and len(pids) < 10
+
+
+def test_descriptors_of_the_server_are_not_reached(shared: Sandbox, user: str) -> None:
+    every = (
+        "for fd in 0 1 2 3 4 5 6 7; do readlink /proc/1/fd/$fd; cat /proc/1/fd/$fd; ls /proc/1/fd/$fd/; done"
+    )
+    assert shared.exec(every, user=user).stdout == b""
+    assert shared.exec("ls /proc/1/root/etc /proc/1/cwd/", user=user).stdout == b""
+
+
+def test_sys_gives_nothing_to_write(shared: Sandbox, user: str) -> None:
+    found = shared.exec(
+        "find /sys -type f -writable 2> /dev/null | while read f; do ( : >> $f ) 2> /dev/null && echo $f; done",
+        user=user,
+    )
+    assert found.stdout == b""
+
+
+def test_no_device_can_be_made(shared: Sandbox, user: str) -> None:
+    done = shared.exec("mknod /tmp/disk b 8 0 || mknod /tmp/mem c 1 1", user=user)
+    assert done.exit_code != 0 and b"not permitted" in done.stderr
+
+
+def test_no_disk_among_the_devices(shared: Sandbox) -> None:
+    assert shared.exec("find /dev -type b").stdout == b""
+    names = {
+        b"null",
+        b"zero",
+        b"full",
+        b"random",
+        b"urandom",
+        b"tty",
+        b"ptmx",
+        b"pts/ptmx",
+        b"console",
+        b"pts/0",
+    }
+    assert set(shared.exec("cd /dev && find . -type c | cut -c3-").stdout.split()) <= names
+
+
+# Mounts, namespaces, privileges
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '165, b"none", b"/mnt", b"tmpfs", 0, 0',  # mount
+        '166, b"/proc", 2',  # umount2
+        '155, b"/", b"/"',  # pivot_root
+        '161, b"/tmp"',  # chroot
+        "272, 0x10000000",  # unshare: user namespace
+        "272, 0x00020000",  # unshare: mounts
+        '428, -100, b"/", 1',  # open_tree
+        '430, b"tmpfs", 0',  # fsopen
+        "308, 0, 0",  # setns
+        "304, -100, 0, 0",  # open_by_handle_at
+        "321, 0, 0, 0",  # bpf
+        "298, 0, 0, -1, -1, 0",  # perf_event_open
+        "250, 0, 0, 0, 0, 0",  # keyctl
+        "323, 0",  # userfaultfd
+        "425, 1, 0",  # io_uring_setup
+        "246, 0, 0, 0, 0",  # kexec_load
+        "169, 0, 0, 0, 0",  # reboot
+        "101, 16, 1, 0, 0",  # ptrace attach
+    ],
+)
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="system call numbers of x86_64")
+def test_system_calls_that_open_the_kernel_are_denied(shared: Sandbox, arguments: str, user: str) -> None:
+    assert syscall(shared, arguments, user) == -1
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="system call numbers of x86_64")
+@pytest.mark.parametrize("arguments", ["56, 0x10000000 | 17, 0, 0, 0, 0", "56, 0x00020000 | 17, 0, 0, 0, 0"])
+def test_clone_makes_no_namespaces(shared: Sandbox, arguments: str, user: str) -> None:
+    assert syscall(shared, arguments, user) == -1
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="system call numbers of x86_64")
+def test_other_system_call_tables_are_closed(shared: Sandbox) -> None:
+    assert syscall(shared, "0x40000000 + 165, 0, 0, 0, 0, 0", "agent") == -38
+    compiled = shared.exec(["python3", "-c", X86_CODE])
+    assert compiled.exit_code in (-31, -11), "int 0x80 must end the process"
+
+
+X86_CODE = """
+import ctypes, mmap
+page = mmap.mmap(-1, 4096, prot=7)
+page.write(bytes([0xB8, 20, 0, 0, 0, 0xCD, 0x80, 0xC3]))  # mov eax, 20 (getpid of i386); int 0x80; ret
+address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+print(ctypes.CFUNCTYPE(ctypes.c_long)(address)())
+"""
+
+
+def test_nobody_has_capabilities(shared: Sandbox, user: str) -> None:
+    status = shared.exec(
+        "grep -E '^(Cap(Inh|Prm|Eff|Amb)|NoNewPrivs|Seccomp):' /proc/self/status", user=user
+    ).stdout
+    values = dict(line.split(b":\t") for line in status.splitlines())
+    assert {int(values[name], 16) for name in (b"CapInh", b"CapPrm", b"CapEff", b"CapAmb")} == {0}
+    assert values[b"NoNewPrivs"] == b"1" and values[b"Seccomp"] == b"2"
+
+
+def test_a_setuid_program_gives_nothing(victim: Sandbox) -> None:
+    victim.exec("cp /usr/bin/id /usr/bin/suid-id && chmod 4755 /usr/bin/suid-id", user="root")
+    assert b"euid=0" not in victim.exec("/usr/bin/suid-id; su -c id < /dev/null").stdout
+
+
+def test_the_agent_is_not_root(shared: Sandbox) -> None:
+    done = python(shared, "import os; os.setuid(0)")
+    assert b"PermissionError" in done.stderr
+
+
+# Other processes
+
+
+def test_the_server_cannot_be_killed(shared: Sandbox, user: str) -> None:
+    shared.exec("kill -9 1; kill -TERM 1; kill -STOP 1; kill -SEGV 1", user=user)
+    assert shared.exec("echo alive").stdout == b"alive\n"
+
+
+def test_the_server_survives_a_kill_of_everything(shared: Sandbox, user: str) -> None:
+    shared.exec("kill -9 -1", user=user)
+    assert shared.exec("echo alive").stdout == b"alive\n"
+
+
+def test_the_server_cannot_be_traced_or_read(shared: Sandbox, user: str) -> None:
+    assert syscall(shared, "101, 16, 1, 0, 0", user) == -1
+    assert syscall(shared, "310, 1, 0, 0, 0, 0, 0", user) == -1
+    assert syscall(shared, "438, 3, 3, 0", user) == -1
+
+
+def test_the_server_takes_no_orders_from_inside(shared: Sandbox, user: str) -> None:
+    """Where it listens on a path, a connection from inside is closed unread."""
+    code = """
+        import socket, glob
+        for path in glob.glob('/run/palestra/*.sock'):
+            s = socket.socket(socket.AF_UNIX); s.settimeout(3); s.connect(path)
+            s.sendall(b'\\x08\\0\\0\\0op=exec\\0'); print(s.recv(10))
+    """
+    assert python(shared, code, user).stdout in (b"", b"b''\n")
+
+
+def test_another_sandbox_is_not_seen(maker: Backend, shared: Sandbox, user: str) -> None:
+    with maker.create(base_image(), SMALL) as other:
+        other.write("/tmp/secret-of-the-other", b"x")
+        other.exec("sleep 4343 > /dev/null 2>&1 &")
+        other.exec("python3 -m http.server 8200 --bind 127.0.0.1 > /dev/null 2>&1 &")
+        time.sleep(0.5)
+        seen = shared.exec(
+            "ps aux; ls /tmp /dev/shm /run /run/palestra; echo > /dev/tcp/127.0.0.1/8200", user=user
+        )
+        assert b"4343" not in seen.stdout and b"secret-of-the-other" not in seen.stdout
+        assert b"refused" in seen.stderr
+        shared.exec("pkill -9 sleep; kill -9 -1", user=user)
+        assert other.exec("pgrep -c sleep").stdout == b"1\n"
+
+
+def test_ipc_is_not_shared(maker: Backend, shared: Sandbox) -> None:
+    code = "import ctypes; print(ctypes.CDLL(None).shmget(4242, 4096, 0o1666))"
+    assert int(python(shared, code).stdout) >= 0
+    with maker.create(base_image(), SMALL) as other:
+        assert python(other, code.replace("0o1666", "0")).stdout == b"-1\n"
+
+
+def test_the_socket_of_another_session_is_not_reached(
+    maker: Backend, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    paths = [tmp_path_factory.mktemp("s") / "proxy.sock" for _ in range(2)]
+    with (
+        EchoServer(paths[0]),
+        EchoServer(paths[1]),
+        maker.create(base_image(), SMALL, sockets={8081: paths[0]}) as mine,
+        maker.create(base_image(), SMALL, sockets={8082: paths[1]}),
+    ):
+        reached = (
+            "for i in $(seq 50); do (: < /dev/tcp/127.0.0.1/8081) 2> /dev/null && break; sleep 0.1; done"
+        )
+        assert mine.exec(f"{reached}; ls /run/palestra | grep -v agent").stdout == b"8081.sock\n"
+        assert b"refused" in mine.exec("echo > /dev/tcp/127.0.0.1/8082").stderr
+
+
+# Resources
+
+
+def test_a_fork_bomb_is_bounded_and_ended(victim: Sandbox) -> None:
+    done = victim.exec("b() { b | b & b; }; b; wait", timeout_s=2)
+    assert done.exit_code != 0 or done.timed_out
+    count = victim.exec("true", timeout_s=5)
+    assert count.exit_code in (0, 126)
+    victim.exec("sleep 9", timeout_s=0.1)
+    assert victim.exec("echo alive; pgrep -c bash").stdout.split()[0] == b"alive"
+
+
+def test_the_number_of_processes_is_bounded(victim: Sandbox) -> None:
+    code = """
+        import os, time
+        count = 0
+        try:
+            while count < 500:
+                if os.fork() == 0:
+                    time.sleep(60)
+                count += 1
+        except OSError:
+            print(count)
+    """
+    done = python(victim, code)
+    assert 0 < int(done.stdout) < SMALL.pids
+    assert victim.exec(["sh", "-c", "exit 1"]).exit_code in (1, 126)
+
+
+def test_memory_is_bounded(victim: Sandbox) -> None:
+    done = python(victim, "x = bytearray(1 << 30); print(len(x))")
+    assert done.exit_code == -9 and done.breach == "memory" and done.stdout == b""
+    assert victim.exec("echo alive").stdout == b"alive\n"
+
+
+def test_cpu_time_of_many_processes_is_bounded_together(maker: Backend) -> None:
+    code = "import time; end = time.time() + 1.5\nwhile time.time() < end: pass\nprint(time.process_time())"
+    spin = f"python3 -c '{code}' & "
+    with maker.create(base_image(), dataclasses.replace(SMALL, cpus=0.2)) as sandbox:
+        done = sandbox.exec(spin * 2 + "wait", timeout_s=19)
+    assert len(done.stdout.split()) == 2 and sum(map(float, done.stdout.split())) < 1.5
+
+
+def test_memory_of_many_processes_is_bounded_together(victim: Sandbox) -> None:
+    each = "python3 -c 'import time; x = bytearray(60 << 20); time.sleep(1); print(1)' & "
+    done = victim.exec(each * 6 + "wait", timeout_s=15)
+    assert done.stdout.count(b"1") < 6
+    assert victim.exec("echo alive").stdout == b"alive\n"
+
+
+def test_memory_files_are_bounded(victim: Sandbox) -> None:
+    code = """
+        import os
+        fds = [os.memfd_create(str(i)) for i in range(8)]
+        for fd in fds:
+            os.write(fd, bytes(60 << 20))
+        print("got it")
+    """
+    assert b"got it" not in python(victim, code).stdout
+    assert victim.exec("echo alive").stdout == b"alive\n"
+
+
+def test_the_disk_is_bounded(maker: Backend) -> None:
+    if maker.name == "docker":
+        pytest.skip("Docker bounds single files only")
+    limits = dataclasses.replace(SMALL, disk_bytes=16 * MIB)
+    with maker.create(base_image(), limits) as sandbox:
+        for place in ("/work", "/tmp", "/dev/shm"):
+            done = sandbox.exec(f"head -c 50000000 /dev/zero > {place}/full")
+            assert done.exit_code != 0 and b"No space left" in done.stderr and done.breach == "disk"
+            with pytest.raises(OSError, match="No space left"):
+                sandbox.write(f"{place}/more", bytes(MIB))
+            sandbox.exec(f"rm {place}/full")
+        assert sandbox.exec("echo fits > /work/x && cat /work/x").stdout == b"fits\n"
+
+
+def test_one_file_is_bounded(maker: Backend) -> None:
+    with maker.create(base_image(), dataclasses.replace(SMALL, disk_bytes=16 * MIB)) as sandbox:
+        done = sandbox.exec(["dd", "if=/dev/zero", "of=/work/full", "bs=1M", "count=40"])
+        assert done.exit_code != 0 and done.breach == "disk"
+        assert len(sandbox.read("/work/full")) <= 16 * MIB
+
+
+def test_the_number_of_files_is_bounded(maker: Backend) -> None:
+    if maker.name == "docker":
+        pytest.skip("Docker bounds single files only")
+    with maker.create(base_image(), dataclasses.replace(SMALL, disk_bytes=16 * MIB)) as sandbox:
+        code = "import os\nos.mkdir('/work/d')\nfor i in range(100_000): os.close(os.open(f'/work/d/{i}', os.O_CREAT))"
+        assert b"No space left" in python(sandbox, code, timeout_s=30).stderr
+
+
+def test_a_flood_does_not_fill_our_memory(shared: Sandbox) -> None:
+    done = shared.exec("yes & yes >&2 & wait", timeout_s=15)
+    assert done.breach == "output"
+    assert len(done.stdout) <= SMALL.output_bytes and len(done.stderr) <= SMALL.output_bytes
+
+
+def test_a_flood_from_the_background_does_not_hold_the_next_command(shared: Sandbox) -> None:
+    shared.exec("yes &")
+    assert shared.exec("echo next", timeout_s=10).stdout == b"next\n"
+    shared.exec("pkill -9 yes")
+
+
+def test_nothing_survives_a_timeout(shared: Sandbox) -> None:
+    hide = """
+        import os, signal, time
+        for signum in range(1, 32):
+            if signum not in (9, 19): signal.signal(signum, signal.SIG_IGN) if signum not in (17,) else None
+        for _ in range(3):
+            if os.fork() == 0:
+                os.setsid()
+                if os.fork() == 0:
+                    os.setsid()
+                    time.sleep(4545)
+        time.sleep(4545)
+    """
+    assert python(shared, hide, timeout_s=1).timed_out
+    assert shared.exec("pgrep -c python3 || true").stdout == b"0\n"
+
+
+def test_a_stopped_process_does_not_survive_a_timeout(shared: Sandbox) -> None:
+    assert shared.exec("sleep 4646 & kill -STOP $!; kill -STOP $$; sleep 60", timeout_s=0.5).timed_out
+    assert shared.exec("pgrep -c sleep || true").stdout == b"0\n"
+
+
+def test_nothing_is_left_running_after_close(maker: Backend) -> None:
+    mark = f"4747.{os.getpid()}"
+    sandbox = maker.create(base_image(), SMALL)
+    sandbox.exec(f"(setsid sleep {mark} > /dev/null 2>&1 &)")
+    assert any(mark in line for line in command_lines())
+    sandbox.close()
+    assert not any(mark in line for line in command_lines())
+
+
+def command_lines() -> Iterator[str]:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            yield path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+
+
+def test_closing_wins_against_a_fork_bomb(maker: Backend) -> None:
+    sandbox = maker.create(base_image(), SMALL)
+    thread = threading.Thread(target=lambda: _ignore_lost(sandbox))
+    thread.start()
+    time.sleep(0.5)
+    sandbox.close()
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def _ignore_lost(sandbox: Sandbox) -> None:
+    with contextlib.suppress(SandboxLostError):
+        sandbox.exec("b() { b | b & b; }; b; wait", timeout_s=10)
+
+
+def test_terminal_input_cannot_be_pushed(shared: Sandbox) -> None:
+    code = "import fcntl, pty, os; m, s = pty.openpty(); fcntl.ioctl(s, 0x5412, b'x')"
+    assert b"PermissionError" in python(shared, code).stderr or b"OSError" in python(shared, code).stderr
