@@ -30,8 +30,8 @@ class Bm25:
 
     def search(self, query: str, k: int) -> list[Hit]:
         """See Retriever. A passage without any word of the query is not found."""
-        words = _words([query])[0] if self._passages else []
-        known = [word for word in words if word in self._index.vocab_dict]
+        vocabulary = getattr(self._index, "vocab_dict", {})
+        known = [word for word in _words([query])[0] if word in vocabulary]
         if not known:
             return []
         scores = self._index.get_scores(known)
@@ -50,9 +50,10 @@ def open_bm25(source: Source, options: Mapping[str, Any]) -> Bm25:
 
 
 def _index(passages: Sequence[Passage]) -> bm25s.BM25:
+    """The index; one that was told nothing where no passage has a word."""
     index = bm25s.BM25()
     tokens = _tokens([f"{p.title}\n{p.text}" for p in passages], return_ids=True)
-    if passages:
+    if any(tokens.ids):
         index.index(tokens, show_progress=False)
     return index
 

@@ -249,4 +249,5 @@ def _sound(query: str) -> str:
 
 
 def call(name: str, **arguments: Any) -> str:
+    """A tool call as JSON."""
     return json.dumps({"name": name, "arguments": arguments})

@@ -16,6 +16,7 @@ from palestra.envs.search.fusion import Fused, Reranked, reranker
 from palestra.envs.search.retriever import Hit, Retriever, open_retriever, register_retriever
 from palestra.envs.search.tantivy_index import TantivyIndex
 from palestra.tasks.search.corpus import BuiltSource, Passage, open_source
+from search_files import lines
 
 WORLD = BuiltSource("palestra.tasks.search.hops.world:corpus", {"seed": 3})
 LEXICAL = ["bm25", "tantivy"]
@@ -61,6 +62,15 @@ def test_a_passage_is_found_by_its_own_text(kind: str) -> None:
 @pytest.mark.parametrize("query", ["", "zzzz", "the of and", "!!", "\n"])
 def test_a_query_without_known_words_finds_nothing(kind: str, query: str) -> None:
     assert list(open_retriever(WORLD, {"kind": kind}).search(query, 3)) == []
+
+
+@pytest.mark.parametrize("kind", LEXICAL)
+@pytest.mark.parametrize("texts", [("the",), (" ", "…"), ("the", "kumquat")])
+def test_passages_without_words_are_not_found(kind: str, texts: tuple[str, ...], tmp_path: Path) -> None:
+    path = lines(tmp_path / "c.jsonl", *({"id": str(n), "contents": f"\n{t}"} for n, t in enumerate(texts)))
+    retriever = open_retriever(open_source({"path": str(path)}), {"kind": kind})
+    assert list(retriever.search("the …", 2)) == []
+    assert ids(retriever.search("kumquat", 2)) == ["1"] * ("kumquat" in texts)
 
 
 @pytest.mark.parametrize("kind", LEXICAL)
