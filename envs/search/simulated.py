@@ -15,6 +15,7 @@ get noise is a fixed function of seed, question and query, so a rollout can be r
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -64,7 +65,8 @@ class NoiseCurriculum:
     def noise(self, step: int) -> float:
         """The share at `step`; after the last step it stays."""
         done = min(max(step, 0) / self.steps, 1.0)
-        return self.start + (self.base**done - 1) / (self.base - 1) * (self.end - self.start)
+        grown = math.pow(self.base, done) - 1
+        return self.start + grown / (self.base - 1) * (self.end - self.start)
 
 
 class SimulatedEngine:

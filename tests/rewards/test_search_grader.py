@@ -74,7 +74,7 @@ def test_shares_of_evidence_and_citations_and_the_price_of_searching() -> None:
 )
 def test_shares_that_make_no_sense_are_refused(shares: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="shares are at least 0"):
-        SearchGrader(**shares)
+        SearchGrader(None, **shares)
 
 
 def test_retrieval_is_graded_by_what_is_cited() -> None:

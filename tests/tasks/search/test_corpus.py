@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,7 +79,7 @@ def test_equal_contents_have_equal_keys(tmp_path: Path) -> None:
 
 
 def test_a_builder_is_a_source() -> None:
-    spec = {"builder": "palestra.tasks.search.hops.world:corpus", "args": {"seed": 1}}
+    spec: dict[str, Any] = {"builder": "palestra.tasks.search.hops.world:corpus", "args": {"seed": 1}}
     source = open_source(spec)
     assert open_source(spec) is source and len(list(source.passages())) == len(list(source.passages())) > 100
     assert source.key != open_source(spec | {"args": {"seed": 2}}).key
@@ -109,8 +110,8 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="os:listdir may not make a corpus"):
         list(open_source({"builder": "os:listdir", "args": {"path": "/"}}).passages())
     with pytest.raises(CorpusError, match="unexpected keyword argument 'world'"):
-        spec = {"builder": "palestra.tasks.search.hops.world:corpus", "args": {"world": 1}}
-        list(open_source(spec).passages())
+        odd: dict[str, Any] = {"builder": "palestra.tasks.search.hops.world:corpus", "args": {"world": 1}}
+        list(open_source(odd).passages())
     with pytest.raises(CorpusError, match="there is no corpus format 'xml'"):
         list(FileSource(tmp_path, "xml").passages())
     (tmp_path / "q.jsonl").write_text('{"question": "?", "context": [1]}')
