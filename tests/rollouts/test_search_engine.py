@@ -90,7 +90,7 @@ def test_the_curriculum_of_the_paper() -> None:
     assert [noise(step) for step in (-1, 0, 50, 100, 500)] == pytest.approx([0, 0, 0.25, 0.75, 0.75])
     for wrong in ({"start": -0.1}, {"end": 1.1}, {"steps": 0}, {"base": 1.0}):
         with pytest.raises(ValueError, match="shares are from 0 to 1"):
-            NoiseCurriculum(**wrong)  # type: ignore[arg-type]
+            NoiseCurriculum(**wrong)
 
 
 def test_noise_is_a_fixed_choice_that_only_grows() -> None:
