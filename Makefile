@@ -39,5 +39,5 @@ clean:
 	touch $@
 
 .venv/test.stamp: pyproject.toml .venv/demo.stamp
-	$(PIP) -e '.[train,worlds,sql,web,oscar,dev]'
+	$(PIP) -e '.[train,worlds,search,dense,sql,web,oscar,dev]'
 	touch $@

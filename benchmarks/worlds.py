@@ -7,7 +7,9 @@
 by key, an aggregate over an index, a page of rows. `sql_scan_p50_ms`, beside it: an aggregate over the whole table,
 which is SQLite's own work. `snapshot_p50_ms`: snapshot and restore of that world in mid-episode, together.
 `textworld_overhead`: CPU time of steps of palestra/TextWorld-v0 over those of the bare library with the same requests,
-minus 1; the two take turns. Another world adds a function that returns a mapping to `PARTS`.
+minus 1; the two take turns. `index_100k_s`, `search_step_p50_ms`, `search_snapshot_p50_ms`: palestra/Search-v0 on
+100,000 passages (BM25 in memory); `search_large_*` on a million (tantivy); see search_worlds.py. Another world adds a
+function that returns a mapping to `PARTS`.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from measure import Bench, Measurement, measure
 from palestra.envs.sql import SqlEnv
 from palestra.tasks.sql.database import database_builder
 from palestra.tasks.task import Budget, Task
+from search_worlds import search
 
 ROWS = 1_000_000
 QUICK_ROWS = 50_000
@@ -106,7 +109,11 @@ def textworld(args: Any) -> Mapping[str, object]:
     }
 
 
-PARTS: dict[str, Callable[[Any], Mapping[str, object]]] = {"sql": sql, "textworld": textworld}
+PARTS: dict[str, Callable[[Any], Mapping[str, object]]] = {
+    "sql": sql,
+    "search": search,
+    "textworld": textworld,
+}
 
 
 def main() -> None:

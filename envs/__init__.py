@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from palestra.envs.wrapped import GymnasiumEnv
 
 ENVS: dict[str, tuple[str, str]] = {
+    "palestra/AdaptiveSearch-v0": ("palestra.envs.search.adaptive:AdaptiveSearchEnv", "search-hops-adaptive"),
     "palestra/Gymnasium-v0": ("palestra.envs.wrapped:GymnasiumEnv", "frozen-lake"),
     "palestra/ScienceWorld-v0": ("palestra.envs.scienceworld_env:ScienceWorldEnv", "scienceworld"),
+    "palestra/Search-v0": ("palestra.envs.search.env:SearchEnv", "search-hops"),
     "palestra/Sql-v0": ("palestra.envs.sql:SqlEnv", "sql-tiny"),
     "palestra/SqlBrowse-v0": ("palestra.envs.sql_variants:SqlBrowseEnv", "sql-tiny"),
     "palestra/SqlReex-v0": ("palestra.envs.sql_variants:SqlReexEnv", "sql-tiny"),

@@ -4,6 +4,7 @@
       - EnvSetupError     the world of this task cannot be made (also a RuntimeError)
       - EnvStateError     step before reset, or after the end of the episode (also a RuntimeError)
       - SessionError      a service was asked for an episode or task that it does not have (also a LookupError)
+      - RetrieverError    a corpus cannot be searched: no such retriever, a server that fails (also a RuntimeError)
       - SandboxError      what contains the world broke: a sandbox, a browser, a page (also a RuntimeError); retryable
 
 What an agent does wrong is never an exception: it is an observation.
@@ -24,6 +25,10 @@ class EnvStateError(EnvError, RuntimeError):
 
 class SessionError(EnvError, LookupError):
     """Raised when a service has no such episode or task, or no room for another episode."""
+
+
+class RetrieverError(EnvError, RuntimeError):
+    """Raised when a retriever cannot be opened or does not answer; never for what a query says."""
 
 
 class SandboxError(EnvError, RuntimeError):

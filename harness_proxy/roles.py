@@ -1,8 +1,9 @@
 """Which part a call plays in its rollout: agent, subagent, auxiliary or compaction.
 
 Three sources, the first that speaks decides. Headers and bodies of harnesses that name the part themselves
-(codex, claude-code, opencode, copilot). The words with which harnesses are known to ask for a summary or for
-a side job. And, once the session is closed, the shape of the whole:
+(codex, claude-code, opencode, copilot), and x-palestra-role: auxiliary from side jobs of our own. The words with
+which harnesses are known to ask for a summary or for a side job. And, once the session is closed, the shape of the
+whole:
 
 - auxiliary: no tools in a session where others have tools, no assistant message before it, and nothing after
   it (titles, model routers, topic checks);
@@ -48,6 +49,8 @@ _SYSTEM_CHARACTERS = 8000
 
 def role_of_headers(headers: Mapping[bytes, bytes]) -> Role | None:
     """What the harness says in its headers; None where it says nothing."""
+    if headers.get(b"x-palestra-role") == b"auxiliary":
+        return "auxiliary"
     kind = headers.get(b"x-openai-subagent")
     if kind == b"compact" or _CODEX_COMPACTION.search(headers.get(b"x-codex-turn-metadata", b"")):
         return "compaction"

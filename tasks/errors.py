@@ -5,6 +5,7 @@ TaskError
   - UnknownTaskError      no task of this id in the set (also a KeyError)
   - TaskParameterError    "name?key=value" that the set does not take (also a ValueError)
   - TaskFileError         a task or benchmark file that cannot be read (also a ValueError)
+  - CorpusError           a corpus of passages is missing or malformed (also a ValueError)
   - DatabaseError         a task's database is missing, corrupt or cannot be built (also a RuntimeError)
   - QueryError            a SQL statement that does not run; its text is short (also a ValueError)
       - QueryLimitError   it ran into a bound on time, work or size
@@ -35,6 +36,10 @@ class TaskParameterError(TaskError, ValueError):
 
 class TaskFileError(TaskError, ValueError):
     """Raised when a file is missing or malformed; names the file, the line or index, and the field."""
+
+
+class CorpusError(TaskError, ValueError):
+    """Raised when a corpus cannot be read; names the file, the line or item, and the field."""
 
 
 class DatabaseError(TaskError, RuntimeError):

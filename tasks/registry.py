@@ -163,6 +163,27 @@ register_tasks("alfworld", "palestra.tasks.text_worlds:load_alfworld", "ALFWorld
 register_tasks(
     "scienceworld", "palestra.tasks.text_worlds:load_scienceworld", "ScienceWorld, with its official splits"
 )
+register_tasks(
+    "search-hops", "palestra.tasks.search.hops.pack:load", "generated multi-hop questions, split by world"
+)
+register_tasks(
+    "search-hops-adaptive",
+    "palestra.tasks.search.hops.pack:load_adaptive",
+    "the same for AdaptiveSearch-v0: some questions need no search",
+)
+register_tasks(
+    "hotpotqa", "palestra.tasks.search.questions:load_hotpotqa", "HotpotQA; parameters: path, corpus"
+)
+register_tasks(
+    "2wiki", "palestra.tasks.search.questions:load_2wiki", "2WikiMultihopQA; parameters: path, corpus"
+)
+register_tasks("musique", "palestra.tasks.search.questions:load_musique", "MuSiQue; parameters: path, corpus")
+register_tasks(
+    "search-r1", "palestra.tasks.search.questions:load_search_r1", "questions of Search-R1; path, corpus"
+)
+register_tasks(
+    "beir", "palestra.tasks.search.questions:load_beir", "BEIR: find the passages; parameters: path, corpus"
+)
 register_tasks("swe-tiny", "palestra.tasks.swe.tiny:load", "planted bugs in small packages, split by package")
 register_tasks(
     "swebench", "palestra.tasks.swe.swebench:load_swebench", "SWE-bench; parameters: path, repo_root"

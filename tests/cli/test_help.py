@@ -43,8 +43,8 @@ def test_all_commands_are_there() -> None:
         "demo", "tasks list", "tasks show", "tasks validate", "rollout", "eval run", "eval compare",
         "train", "show", "export", "proxy", "harness list", "harness install", "harness check",
         "harness run", "engine serve", "sandbox list", "sandbox build", "sandbox load", "sandbox check",
-        "sandbox reap", "tasks new", "tasks audit", "env serve", "tasks make commit", "tasks make release",
-        "tasks make bugs",
+        "sandbox reap", "tasks new", "tasks audit", "env serve", "search serve", "tasks make commit",
+        "tasks make release", "tasks make bugs",
     }  # fmt: skip
 
 

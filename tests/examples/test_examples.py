@@ -16,6 +16,7 @@ SAYS = {
     "credit_from_lists.py": " gigpo [1.41, 0.71, 0.71, -1.41, -0.71]",
     "play_a_world.py": "the result equals the gold's on the database and on 2 perturbed copies",
     "record_the_openai_sdk.py": "call 1: bridge, 62 prompt tokens, ends in node 3",
+    "search_a_corpus.py": "citation_precision 1",
     "repair_a_package.py": "with the solution: 1.0, 36 of 36 tests are right",
     "write_a_world.py": "reward 1.0",
 }

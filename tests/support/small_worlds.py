@@ -21,6 +21,8 @@ def small_tasks(env_id: str, default: str) -> TaskSet:
     if env_id in SMALL:
         package = env_id.partition("/")[2].partition("-")[0].lower()
         need(importlib.util.find_spec(package), f"{package}: pip install 'palestra[worlds]'")
+    if "Search" in env_id:
+        need(importlib.util.find_spec("bm25s"), "bm25s: pip install 'palestra[search]'")
     if env_id == "palestra/ScienceWorld-v0":
         need(shutil.which("java"), "java: run tests/services/java.sh")
     return load_tasks(SMALL.get(env_id, default))

@@ -22,6 +22,7 @@ from palestra.cli import (
     proxy,
     rollout,
     sandbox,
+    search,
     show,
     tasks,
     train,
@@ -41,6 +42,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(env.app, name="env")
+app.add_typer(search.app, name="search")
 app.command("rollout")(rollout.rollout)
 app.add_typer(evaluate.app, name="eval")
 app.command("train")(train.train)

@@ -1,0 +1,1 @@
+"""Searching a corpus: the environment (`env.py`), retrievers (`retriever.py`), a /retrieve service (`service.py`)."""

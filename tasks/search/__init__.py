@@ -1,0 +1,1 @@
+"""What search is about: corpora (`corpus.py`), question files (`questions.py`), a generated pack (`hops/`)."""

@@ -1,0 +1,1 @@
+"""The generated pack `search-hops`; see `pack.py`."""
