@@ -1,0 +1,104 @@
+"""Log-probabilities of chosen tokens without the vocabulary at full length.
+
+Logits in float32 for N tokens and V entries take 4 N V bytes, and a softmax with its gradient three times that: at
+V = 151,936 it is most of a training step's memory. Here a chunk of tokens at a time meets the vocabulary, forward and
+again backward; what is kept between the two is one number per token.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+CHUNK = 64
+"""Tokens that meet the vocabulary at once: 39 MB of float32 logits at V = 151,936."""
+
+
+def chunked_logprobs(
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    *,
+    bias: Tensor | None = None,
+    temperature: float = 1.0,
+    softcap: float | None = None,
+    chunk: int = CHUNK,
+) -> tuple[Tensor, Tensor]:
+    """(log p(target), entropy in nats), both float32 (N,), of softmax(logits / temperature).
+
+    hidden (N, H), weight (V, H), bias (V,), targets int64 (N,); logits = hidden @ weight.T + bias, and with `softcap` c
+    c * tanh(logits / c) as Gemma 2 has it. Differentiable in hidden, weight and bias through the log-probabilities;
+    no gradient flows through the entropies. Equal to log_softmax up to rounding (tests/training/test_logprobs.py).
+    Raises ValueError for a temperature or chunk that is not positive.
+    """
+    if not temperature > 0 or chunk < 1:
+        raise ValueError(
+            f"temperature and chunk must be positive, got {temperature} and {chunk}: greedy replies have "
+            "no log-probabilities to train"
+        )
+    out: tuple[Tensor, Tensor] = _Chunked.apply(hidden, weight, bias, targets, temperature, softcap, chunk)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Chunked(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        temperature: float,
+        softcap: float | None,
+        chunk: int,
+    ) -> tuple[Tensor, Tensor]:
+        logprobs = torch.empty(len(hidden), dtype=torch.float32, device=hidden.device)
+        entropy, normaliser = torch.empty_like(logprobs), torch.empty_like(logprobs)
+        for part in _parts(len(hidden), chunk):
+            logits = _logits(hidden[part], weight, bias, softcap).div_(temperature)
+            normaliser[part] = torch.logsumexp(logits, -1)
+            logits.sub_(normaliser[part, None])
+            logprobs[part] = logits.gather(-1, targets[part, None])[:, 0]
+            entropy[part] = -torch.linalg.vecdot(logits.exp(), logits)
+        ctx.save_for_backward(hidden, weight, bias, targets, normaliser)
+        ctx.temperature, ctx.softcap, ctx.chunk = temperature, softcap, chunk
+        ctx.mark_non_differentiable(entropy)
+        return logprobs, entropy
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, targets, normaliser = ctx.saved_tensors
+        wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
+        grad_hidden = torch.empty_like(hidden) if wants_hidden else None
+        grad_weight = torch.zeros_like(weight) if wants_weight else None
+        grad_bias = torch.zeros_like(bias) if wants_bias else None
+        for part in _parts(len(hidden), ctx.chunk):
+            logits = _logits(hidden[part], weight, bias, ctx.softcap)
+            slope = _uncapped(logits, ctx.softcap)
+            grad = logits.div_(ctx.temperature).sub_(normaliser[part, None]).exp_().neg_()
+            grad[torch.arange(len(grad)), targets[part]] += 1.0
+            grad.mul_((grads[0][part] / ctx.temperature)[:, None])
+            grad = (grad if slope is None else grad.mul_(slope)).to(weight.dtype)
+            if grad_hidden is not None:
+                grad_hidden[part] = grad @ weight
+            if grad_weight is not None:
+                grad_weight.addmm_(grad.T, hidden[part])
+            if grad_bias is not None:
+                grad_bias += grad.sum(0)
+        return grad_hidden, grad_weight, grad_bias, None, None, None, None
+
+
+def _parts(size: int, chunk: int) -> list[slice]:
+    return [slice(start, min(start + chunk, size)) for start in range(0, size, chunk)]
+
+
+def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, softcap: float | None) -> Tensor:
+    logits = torch.nn.functional.linear(hidden, weight, bias).float()
+    return logits if softcap is None else logits.div_(softcap).tanh_().mul_(softcap)
+
+
+def _uncapped(logits: Tensor, softcap: float | None) -> Tensor | None:
+    """d capped / d plain, from the capped logits."""
+    return None if softcap is None else 1.0 - (logits / softcap) ** 2
