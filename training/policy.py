@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,19 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from palestra.harness_proxy.engines.weights import save_weights
 from palestra.training.batch import Rows
-
-
-def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
-    """Write `weights` to `path` at once or not at all; tied tensors are written once."""
-    from safetensors.torch import save
-
-    unique = {t.data_ptr(): name for name, t in sorted(weights.items())}
-    partial = path.with_suffix(".partial")
-    partial.write_bytes(
-        save({n: weights[n].contiguous() for n in unique.values()}, metadata={"format": "pt"})
-    )
-    os.replace(partial, path)
 
 
 class Policy:

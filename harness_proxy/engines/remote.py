@@ -8,7 +8,8 @@ that answers another prompt than was sent, is refused: nothing is repaired, beca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -124,15 +125,24 @@ class CompletionsEngine:
             "logprobs": 0,
             "return_token_ids": True,
         }
-        try:
+        with self._context_errors(prompt):
             return await self._request("POST", "/completions", body, {"x-session-id": session})
+
+    @contextmanager
+    def _context_errors(self, prompt: list[int]) -> Iterator[None]:
+        try:
+            yield
         except _ContextError as error:
             raise PromptTooLongError(len(prompt), self._context_tokens or 0) from error
 
     async def _request(
         self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        url = self._base_url + path
+        return await self._fetch(method, self._base_url + path, body, headers)
+
+    async def _fetch(
+        self, method: str, url: str, body: object, headers: Mapping[str, str] | None
+    ) -> dict[str, Any]:
         data = None if body is None else orjson.dumps(body)
         try:
             async with self._client().request(method, url, data=data, headers=headers) as response:
@@ -173,7 +183,7 @@ def _read(status: int, content: bytes, what: str) -> dict[str, Any]:
             f"{what} answered {status}: {text[:500]}. Check the URL, the model's name and the key."
         )
     try:
-        body = orjson.loads(content)
+        body = orjson.loads(content) if content else {}
     except orjson.JSONDecodeError as error:
         raise EngineError(f"{what} answered something that is not JSON: {text[:200]!r}") from error
     if not isinstance(body, dict):
