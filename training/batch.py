@@ -7,19 +7,27 @@ when the batch is made, so a loss is the same however the batch is cut.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from palestra.training.losses import Tokens, token_weights
+from palestra.training.losses import aggregation as aggregations
 from palestra.trajectories.model import BoolArray, FloatArray, IntArray
 from palestra.trajectories.sample import Sample
 
-Aggregation = Literal["token-mean", "rollout-mean"]
+Aggregation = Literal["token-mean", "rollout-mean", "rollout-sum", "token-sum"]
+_MODES: Mapping[str, aggregations.Aggregation] = {
+    "token-mean": "token-mean",
+    "rollout-mean": "seq-mean-token-mean",
+    "rollout-sum": "seq-mean-token-sum",
+    "token-sum": "token-sum",
+}
+"""A sequence, as `token_weights` has it, is a rollout here, whatever its number of branches."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +39,8 @@ class Batch:
     loss_mask: BoolArray  # (T,)
     logprobs: FloatArray  # (T,) recorded when sampled
     advantages: FloatArray  # (T,)
-    weights: FloatArray  # (T,) share of each token in the loss; sums to 1 over the loss mask
+    weights: FloatArray  # (T,) share of each token in the loss; 0 off the loss mask
+    versions: IntArray  # (T,) policy version that sampled the token; -1 where not sampled
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -64,6 +73,8 @@ class Batch:
             logprobs=torch.from_numpy(self.logprobs[flat]),
             advantages=torch.from_numpy(self.advantages[flat]),
             weights=torch.from_numpy(self.weights[flat]),
+            versions=torch.from_numpy(self.versions[flat]),
+            sequence=torch.tensor(indices).repeat_interleave(mask.sum(1)),
         )
 
 
@@ -77,17 +88,26 @@ class Rows:
     logprobs: Tensor  # (N,)
     advantages: Tensor  # (N,)
     weights: Tensor  # (N,)
+    versions: Tensor  # (N,) policy version that sampled the token
+    sequence: Tensor  # (N,) index of the sample in its batch
+
+    def tokens(self, old: Tensor, reference: Tensor | None = None) -> Tokens:
+        """The N loss tokens as losses take them; `old` (N,) are the proximal policy's log-probabilities."""
+        return Tokens(self.logprobs, old, self.advantages, self.weights, self.sequence, reference)
 
 
 def make_batch(
     samples: Sequence[Sample],
     advantages: Mapping[tuple[str, int], float],
     aggregation: Aggregation = "token-mean",
+    horizon_tokens: int = 1024,
 ) -> Batch:
     """Pack `samples`; `advantages` maps (rollout id, Call.seq) to the advantage of that decision.
 
-    aggregation "token-mean": every loss token counts the same. "rollout-mean": every rollout counts the same,
-    whatever its number of tokens or samples. Raises KeyError for a trained call without an advantage.
+    aggregation, of a batch of R rollouts and T loss tokens: "token-mean" weighs every token 1 / T; "rollout-mean"
+    every rollout the same, whatever its number of tokens or samples; "rollout-sum" every token 1 / R; "token-sum"
+    every token 1 / (R * horizon_tokens), a constant that favours no length (Dr.GRPO). Raises KeyError for a trained
+    call without an advantage, ValueError for an unknown aggregation.
     """
     masks = np.concatenate([s.loss_mask for s in samples])
     values = np.concatenate([_token_advantages(s, advantages) for s in samples])
@@ -97,7 +117,8 @@ def make_batch(
         loss_mask=masks,
         logprobs=np.concatenate([s.logprobs for s in samples]),
         advantages=values,
-        weights=_weights(samples, masks, aggregation),
+        weights=_weights(samples, masks, aggregation, horizon_tokens),
+        versions=np.concatenate([s.versions for s in samples]),
     )
 
 
@@ -108,14 +129,14 @@ def _token_advantages(sample: Sample, advantages: Mapping[tuple[str, int], float
     return values
 
 
-def _weights(samples: Sequence[Sample], masks: BoolArray, aggregation: Aggregation) -> FloatArray:
-    if aggregation == "token-mean":
-        return np.asarray(masks / max(masks.sum(), 1), np.float32)
-    if aggregation != "rollout-mean":
-        raise ValueError(f"aggregation is token-mean or rollout-mean, got {aggregation!r}")
-    tokens: Counter[str] = Counter()
-    for s in samples:
-        tokens[s.rollout_id] += int(s.loss_mask.sum())
-    trained = sum(count > 0 for count in tokens.values())
-    shares = [np.full(len(s.ids), 1.0 / max(tokens[s.rollout_id] * trained, 1)) for s in samples]
-    return np.where(masks, np.concatenate(shares), 0.0).astype(np.float32)
+def _weights(
+    samples: Sequence[Sample], masks: BoolArray, aggregation: Aggregation, horizon_tokens: int
+) -> FloatArray:
+    if aggregation not in _MODES:
+        raise ValueError(f"aggregation is one of {', '.join(get_args(Aggregation))}, got {aggregation!r}")
+    numbers = {name: i for i, name in enumerate(dict.fromkeys(s.rollout_id for s in samples))}
+    rollout = np.repeat([numbers[s.rollout_id] for s in samples], [len(s.ids) for s in samples])[masks]
+    weights = np.zeros(len(masks), np.float32)
+    horizon = float(horizon_tokens * max(len(np.unique(rollout)), 1))
+    weights[masks] = token_weights(torch.from_numpy(rollout), _MODES[aggregation], horizon=horizon).numpy()
+    return weights

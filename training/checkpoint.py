@@ -1,8 +1,8 @@
 """Checkpoints: a directory that appears whole or not at all, and from which training continues bit for bit.
 
 checkpoints/000012/   model.safetensors config.json tokenizer.json   ready to be served
-                      optimizer.pt                                   optimizer and random states
-                      state.json                                     step, sampler, history
+                      optimizer.pt                                   optimizer, proximal policy, random states
+                      state.json                                     step, sampler, replay buffer, history
 """
 
 from __future__ import annotations
@@ -13,15 +13,22 @@ import random
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import orjson
 import torch
 
 from palestra.training.errors import CheckpointError
-from palestra.training.optimizer import MuonAdamW
 from palestra.training.policy import Policy
+
+
+class Stateful(Protocol):
+    """Tensors and plain values that training continues from."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
 class Checkpoints:
@@ -36,7 +43,7 @@ class Checkpoints:
         return complete[-1] if complete else None
 
     def save(
-        self, step: int, policy: Policy, optimizer: MuonAdamW, state: Mapping[str, Any], tokenizer: Path
+        self, step: int, policy: Policy, optimizer: Stateful, state: Mapping[str, Any], tokenizer: Path
     ) -> Path:
         """Write checkpoint `step`, which must be a new one. A crash at any moment leaves the former one in force."""
         target, partial = self._directory / f"{step:06d}", self._directory / f"partial-{step:06d}"
@@ -63,7 +70,7 @@ class Checkpoints:
             raise CheckpointError(f"{checkpoint} is not a complete checkpoint: {error}") from error
         return state
 
-    def load(self, checkpoint: Path, policy: Policy, optimizer: MuonAdamW) -> dict[str, Any]:
+    def load(self, checkpoint: Path, policy: Policy, optimizer: Stateful) -> dict[str, Any]:
         """Restore weights, optimizer and random states; returns state.json. Raises CheckpointError."""
         state = self.read_state(checkpoint)
         try:

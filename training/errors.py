@@ -5,6 +5,7 @@ TrainingError
   - DivergedError     a loss or gradient is not finite (also an ArithmeticError)
   - CheckpointError   a checkpoint is incomplete or does not fit this run
   - AllFailedError    no rollout of a step has a reward
+  - ConfigError       a setting names what does not exist, or holds an impossible value (also a ValueError)
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ class DivergedError(TrainingError, ArithmeticError):
 
 class CheckpointError(TrainingError):
     """Raised when a checkpoint is incomplete or does not fit this run."""
+
+
+class ConfigError(TrainingError, ValueError):
+    """Raised when a setting names what does not exist, or holds an impossible value."""
 
 
 class AllFailedError(TrainingError):

@@ -23,6 +23,8 @@ class Policy:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.temperature = 1.0
+        self.entropy_gradient = False
+        """Entropies carry gradients: for an entropy bonus."""
 
     @classmethod
     def load(
@@ -94,7 +96,7 @@ class Policy:
         logits = self._hf.get_output_embeddings()(hidden[before]).float() / self.temperature  # (N, V)
         log_p = torch.log_softmax(logits, dim=-1)
         chosen = log_p.gather(-1, rows.ids[rows.loss_mask].unsqueeze(-1)).squeeze(-1)
-        with torch.no_grad():
+        with torch.set_grad_enabled(self.entropy_gradient and torch.is_grad_enabled()):
             entropy = -(log_p.exp() * log_p).sum(-1)
         return chosen, entropy
 

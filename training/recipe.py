@@ -21,9 +21,9 @@ from palestra.harness_proxy.rendering import Rendering
 from palestra.rollouts.local import child_engine, local
 from palestra.tasks.registry import load_tasks
 from palestra.tasks.task import Split
+from palestra.training.config import TrainConfig
 from palestra.training.policy import Policy
-from palestra.training.samplers import UniformSampler
-from palestra.training.trainer import TrainConfig, Trainer
+from palestra.training.trainer import Trainer
 from palestra.trajectories.store import Store
 
 
@@ -55,10 +55,9 @@ async def training(recipe: Recipe, store: Store | None = None) -> AsyncIterator[
     try:
         engine = await child_engine(recipe.model, deterministic=recipe.deterministic)
         async with local(engine, rendering, store=opened) as stack:
-            sampler = UniformSampler(tasks, recipe.train.seed)
             tokenizer = recipe.model / "tokenizer.json"
             trainer = Trainer(
-                recipe.train, policy, engine, stack.runner, opened, sampler, recipe.run_dir, tokenizer
+                recipe.train, policy, engine, stack.runner, opened, tasks, recipe.run_dir, tokenizer
             )
             trainer.resume()
             yield trainer

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from palestra.trajectories.model import BoolArray, Call, EnvStep, IntArray, Trajectory
-from palestra.trajectories.sample import TRAINED_ROLES
+from palestra.trajectories.model import BoolArray, IntArray
 
 Float64Array = npt.NDArray[np.float64]
 
@@ -142,6 +141,10 @@ EXTRAS: Mapping[str, Callable[[Sequence[Any]], npt.NDArray[Any]]] = {
     "energy": _floats,
     "duration_s": _floats,
     "logprob": _floats,
+    "log_ratio": _floats,
+    "process": _floats,
+    "weight": _floats,
+    "branch": _anchors,
 }
 """Optional columns, and how their values are read:
 
@@ -153,54 +156,8 @@ value       a critic's estimate of the return from here on (GAE)
 energy      sum over the decision's tokens of 1 - 2 p + sum p^2, the squared norm of the score (token baseline)
 duration_s  seconds that the decision's actions took
 logprob     mean log-probability of the decision's tokens, in nats
+log_ratio   log(policy / reference policy) of the decision's tokens, summed, in nats
+process     reward of the decision itself, judged step by step and in no way part of `reward`
+weight      factor on the decision's advantage, for an adjustment
+branch      names the sub-agent that decided, within its rollout; None: the agent itself
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Decisions:
-    """A step table and, for each of its rows, (rollout id, Call.seq)."""
-
-    table: StepTable
-    keys: list[tuple[str, int]]
-
-
-def decisions(trajectories: Sequence[Trajectory]) -> Decisions:
-    """The step table of recorded rollouts: one row per trained call.
-
-    A row's reward is the sum over the steps its call caused; what the score holds beyond that (an outcome graded
-    after the last step) goes to the rollout's last row, so that a rollout's rows always sum to its score. A
-    rollout without a trained call, in which the policy decided nothing, has no row.
-    """
-    keys: list[tuple[str, int]] = []
-    columns: dict[str, list[Any]] = {
-        n: [] for n in ("group", "rollout", "turn", "reward", "anchor", "valid", "tokens")
-    }
-    for t in trajectories:
-        trained = [c for c in t.calls if c.delivered and c.role in TRAINED_ROLES]
-        calls = sorted(trained, key=lambda c: c.seq)  # calls made at once are recorded as they end
-        rewards = _rewards(t, calls)
-        for turn, call in enumerate(calls):
-            keys.append((t.rollout.rollout_id, call.seq))
-            columns["group"].append(t.rollout.group_id)
-            columns["rollout"].append(t.rollout.rollout_id)
-            columns["turn"].append(turn)
-            columns["reward"].append(rewards[turn])
-            columns["anchor"].append(_anchor(t.steps, call))
-            columns["valid"].append(t.rollout.reward is not None)
-            columns["tokens"].append(len(t.nodes[call.node_id].logprobs))
-    return Decisions(StepTable.from_columns(**columns), keys)
-
-
-def _rewards(t: Trajectory, calls: Sequence[Call]) -> list[float]:
-    by_call: dict[int, float] = {c.seq: 0.0 for c in calls}
-    for step in t.steps:
-        if step.call in by_call:
-            by_call[step.call] += step.reward
-    rewards = list(by_call.values())
-    if rewards and t.rollout.reward is not None:
-        rewards[-1] += t.rollout.reward - sum(rewards)
-    return rewards
-
-
-def _anchor(steps: Sequence[EnvStep], call: Call) -> str | None:
-    return next((s.anchor for s in steps if s.call == call.seq), None)

@@ -1,11 +1,13 @@
 """The training loop: roll out, give credit, update, publish, checkpoint; then again.
 
-    trainer = Trainer(config, policy, engine, runner, sampler, run_dir, tokenizer)
+    trainer = Trainer(config, policy, engine, runner, store, tasks, run_dir, tokenizer)
     await trainer.train(on_step=print)
 
 On-policy and synchronous: the rollouts of step n are sampled with the weights of version n, the update makes version
-n + 1. Everything a step needs is either in the last checkpoint (weights, optimizer, random states, sampler) or in the
-store (rollouts), so a run killed at any moment continues where it was: rollouts that were committed are not run again.
+n + 1. What is played, how credit is computed, what is minimised and what is trained again are named in the config.
+Everything a step needs is either in the last checkpoint (weights, optimizer, random states, sampler, replay buffer) or
+in the store (rollouts), so a run killed at any moment continues where it was: rollouts that were committed are not run
+again.
 
 Before the first update of a step the trainer recomputes the log-probability of every trained token. It must be what
 the engine recorded; beyond `max_logprob_gap` the step is refused, since its gradient would be of something else.
@@ -15,59 +17,31 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
 
-from palestra.rollouts.runner import Runner, RunSpec, group_jobs
-from palestra.training.advantages import estimators
-from palestra.training.batch import Aggregation, Batch, make_batch
+from palestra.rollouts.runner import Runner
+from palestra.tasks.task import TaskSet
+from palestra.training.batch import Batch, make_batch
 from palestra.training.checkpoint import Checkpoints
-from palestra.training.errors import AllFailedError, CheckpointError, TrainingError
-from palestra.training.optimizer import MuonAdamW
+from palestra.training.checks import check
+from palestra.training.collect import Collected, Collector
+from palestra.training.config import TrainConfig
+from palestra.training.credit import Credit, give_credit
+from palestra.training.errors import CheckpointError, TrainingError
 from palestra.training.policy import Policy
-from palestra.training.samplers import Sampler
-from palestra.training.table import decisions
+from palestra.training.replay import Entry, replays
+from palestra.training.samplers import samplers
 from palestra.training.update import Updater
-from palestra.trajectories.model import Sampling, Trajectory
+from palestra.trajectories.model import Trajectory
 from palestra.trajectories.sample import samples
 from palestra.trajectories.store import Store
-
-RUN_ID = "train"
-"""Of the rollouts in the store."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrainConfig:
-    """What a training run is, apart from policy and tasks."""
-
-    steps: int = 50
-    groups_per_step: int = 16
-    group_size: int = 8
-    estimator: str = "gigpo"
-    """A name in `palestra.training.advantages.estimators`."""
-    estimator_options: Mapping[str, Any] = field(default_factory=dict)
-    aggregation: Aggregation = "token-mean"
-    updates_per_step: int = 1
-    """Optimizer steps per training step, each on its share of the groups."""
-    matrix_lr: float = 5e-3
-    other_lr: float = 1e-3
-    clip_low: float = 0.2
-    clip_high: float = 0.28
-    max_grad_norm: float = 1.0
-    temperature: float = 1.0
-    max_reply_tokens: int = 64
-    token_budget: int = 16_384
-    """Positions per micro-batch, padding included."""
-    max_logprob_gap: float = 0.05
-    """Nats. Largest accepted difference between a recorded and a recomputed log-probability."""
-    seed: int = 0
-    threads: int = 1
-    """Torch threads of an update. More pay off for models of many millions of parameters on idle cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,28 +88,22 @@ class Trainer:
         engine: TrainableEngine,
         runner: Runner,
         store: Store,
-        sampler: Sampler,
+        tasks: TaskSet,
         run_dir: Path,
         tokenizer: Path,
     ) -> None:
-        """`runner` must commit to `store`; `tokenizer` is the tokenizer.json that checkpoints carry along."""
-        if config.estimator not in estimators:
-            raise ValueError(f"no estimator {config.estimator!r}; there are {', '.join(estimators)}")
-        self.config, self.policy, self.sampler = config, policy, sampler
+        """`runner` must commit to `store`; `tokenizer` is the tokenizer.json that checkpoints carry along.
+
+        Raises ConfigError, a ValueError, for a name or a value that `config` cannot have.
+        """
+        check(config)
+        self.config, self.policy, self.runner = config, policy, runner
         self.history: list[StepResult] = []
-        self.runner = runner
         self._engine, self._store, self._tokenizer = engine, store, tokenizer
-        self._optimizer = MuonAdamW(policy.model, matrix_lr=config.matrix_lr, other_lr=config.other_lr)
-        self._updater = Updater(
-            policy,
-            self._optimizer,
-            clip_low=config.clip_low,
-            clip_high=config.clip_high,
-            max_grad_norm=config.max_grad_norm,
-            token_budget=config.token_budget,
-            max_logprob_gap=config.max_logprob_gap,
-            threads=config.threads,
-        )
+        self.sampler = samplers[config.sampler](tasks, config.seed, **config.sampler_options)
+        self._collector = Collector(config, runner, store, self.sampler)
+        self._replay = replays[config.replay](config.seed, **config.replay_options)
+        self._updater = Updater(policy, config)
         self._checkpoints = Checkpoints(run_dir / "checkpoints")
         policy.temperature = config.temperature
 
@@ -157,8 +125,10 @@ class Trainer:
         latest = self._checkpoints.latest()
         if latest is None:
             return False
-        state = self._checkpoints.load(latest, self.policy, self._optimizer)
-        self.sampler.load_state_dict(state["sampler"])
+        state = self._checkpoints.load(latest, self.policy, self._updater)
+        with _of_this_version():
+            self.sampler.load_state_dict(state["sampler"])
+            self._replay.load_state_dict(state["replay"])
         self.history = _history(state)
         return True
 
@@ -180,37 +150,22 @@ class Trainer:
 
     async def _step(self) -> StepResult:
         started = time.perf_counter()
-        trajectories = await self._rollouts()
+        collected = await self._collector.step(self.step)
         rolled_out = time.perf_counter()
-        rows = decisions(trajectories)
-        advantages = estimators[self.config.estimator](rows.table, **self.config.estimator_options)
-        credit = dict(zip(rows.keys, advantages.tolist(), strict=True))
-        self._keep_advantages(trajectories, credit)
-        batches = self._batches(trajectories, credit)
-        update = await asyncio.to_thread(self._updater.run, batches)
+        credit = give_credit(collected.trajectories, self.config)
+        self._keep_advantages(collected.trajectories, credit.by_call())
+        batches = self._batches(self._chosen(collected, credit))
+        update = await asyncio.to_thread(self._updater.run, batches, self.step)
+        self.sampler.observe(collected.groups)
         seconds = (rolled_out - started, time.perf_counter() - rolled_out)
-        return self._result(trajectories, float(np.mean(advantages != 0)), update, seconds)
+        return self._result(collected.trajectories, credit.informative, update, seconds)
 
-    async def _rollouts(self) -> list[Trajectory]:
-        """The rollouts of this step, at least one of them with a reward.
-
-        Where an earlier run left none with a reward, they are played anew under other names. Raises
-        AllFailedError when that happens now.
-        """
-        tasks = self.sampler.propose(self.config.groups_per_step)
-        sampling = Sampling(self.config.temperature, max_tokens=self.config.max_reply_tokens)
-        spec = RunSpec(RUN_ID, "train", self.config.seed, sampling)
-        repeat = 0
-        while True:
-            prefix = f"{self.step:06d}.{repeat}/" if repeat else f"{self.step:06d}/"
-            jobs = group_jobs(tasks, self.config.group_size, prefix)
-            stored = all(job.rollout_id(RUN_ID) in self._store for job in jobs)
-            trajectories = await self.runner.run(jobs, spec)
-            if any(t.rollout.reward is not None for t in trajectories):
-                return trajectories
-            if not stored:
-                raise AllFailedError(self.step + 1, [t.rollout.failure for t in trajectories])
-            repeat += 1
+    def _chosen(self, collected: Collected, credit: Credit) -> list[tuple[Trajectory, Entry]]:
+        """What to train on: valid rollouts of this step's groups, and those that are replayed."""
+        fresh = {t.rollout.rollout_id: t for t in collected.trajectories}
+        entries = credit.entries(collected.trajectories, collected.weights)
+        mixed = self._replay.mix(entries, self.step)
+        return [(fresh.get(e.rollout_id) or self._store.get(e.rollout_id), e) for e in mixed]
 
     def _keep_advantages(
         self, trajectories: Sequence[Trajectory], credit: Mapping[tuple[str, int], float]
@@ -223,18 +178,16 @@ class Trainer:
             ]
             self._store.append_overlay(t.rollout.rollout_id, "advantages", np.array(values, np.float32), meta)
 
-    def _batches(
-        self, trajectories: Sequence[Trajectory], advantages: Mapping[tuple[str, int], float]
-    ) -> list[Batch]:
-        """One batch per update, whole groups each; rollouts without a score carry no loss."""
-        scored = [t for t in trajectories if t.rollout.reward is not None]
-        groups = list(dict.fromkeys(t.rollout.group_id for t in scored))
+    def _batches(self, chosen: Sequence[tuple[Trajectory, Entry]]) -> list[Batch]:
+        """One batch per update, whole groups each."""
+        credit = {(e.rollout_id, int(seq)): a for _, e in chosen for seq, a in e.credit.items()}
+        groups = list(dict.fromkeys(e.group_id for _, e in chosen))
         batches = []
         for part in range(self.config.updates_per_step):
-            chosen = set(groups[part :: self.config.updates_per_step])
-            views = [s for t in scored if t.rollout.group_id in chosen for s in samples(t)]
+            mine = set(groups[part :: self.config.updates_per_step])
+            views = [s for t, e in chosen if e.group_id in mine for s in samples(t)]
             if views:
-                batches.append(make_batch(views, advantages, self.config.aggregation))
+                batches.append(make_batch(views, credit, self.config.aggregation, self.config.horizon_tokens))
         if not batches:
             raise TrainingError(
                 f"step {self.step + 1}: no rollout with a reward has a sampled token to train"
@@ -266,8 +219,12 @@ class Trainer:
         )
 
     def _save(self) -> None:
-        state = {"sampler": self.sampler.state_dict(), "history": [asdict(r) for r in self.history]}
-        self._checkpoints.save(self.step, self.policy, self._optimizer, state, self._tokenizer)
+        state = {
+            "sampler": self.sampler.state_dict(),
+            "replay": self._replay.state_dict(),
+            "history": [asdict(r) for r in self.history],
+        }
+        self._checkpoints.save(self.step, self.policy, self._updater, state, self._tokenizer)
 
 
 def read_history(run_dir: Path) -> list[StepResult]:
@@ -277,8 +234,15 @@ def read_history(run_dir: Path) -> list[StepResult]:
 
 
 def _history(state: Mapping[str, Any]) -> list[StepResult]:
-    try:
+    with _of_this_version():
         return [StepResult(**row) for row in state["history"]]
+
+
+@contextmanager
+def _of_this_version() -> Iterator[None]:
+    """Raises CheckpointError where a state does not have what is looked for."""
+    try:
+        yield
     except (KeyError, TypeError) as error:
         raise CheckpointError(
             f"the checkpoint was written by another version of palestra: {error}"

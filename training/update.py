@@ -1,94 +1,132 @@
 """The update of one training step: check what was recorded, then one optimizer step per batch.
 
-Before any weight moves, the log-probability of every trained token is computed again. It must be what the
-engine recorded: a gradient through other probabilities would be the gradient of something else.
+Before any weight moves, the log-probability of every trained token of this step's policy is computed again. It must
+be what the engine recorded: a gradient through other probabilities would be the gradient of something else. Replayed
+tokens of older policies cannot be checked so; their versions tell them apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from palestra.training.batch import Batch, Rows
+from palestra.training.config import TrainConfig
 from palestra.training.errors import DivergedError, UnfaithfulError
-from palestra.training.losses import clipped_loss
+from palestra.training.losses import Objective, learning_rate_scale
+from palestra.training.losses.segments import dense, sums
 from palestra.training.optimizer import MuonAdamW
 from palestra.training.policy import Policy
+from palestra.training.proximal import proximals
 
 
 class Updater:
-    """Improves `policy` with `optimizer`; the other arguments are those of `TrainConfig`."""
+    """Improves `policy` as `config` says. Its state is that of the optimizer and the proximal policy."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        optimizer: MuonAdamW,
-        *,
-        clip_low: float,
-        clip_high: float,
-        max_grad_norm: float,
-        token_budget: int,
-        max_logprob_gap: float,
-        threads: int,
-    ) -> None:
-        self._policy, self._optimizer = policy, optimizer
-        self._clip = {"clip_low": clip_low, "clip_high": clip_high}
-        self._max_grad_norm, self._token_budget = max_grad_norm, token_budget
-        self._max_gap, self._threads = max_logprob_gap, threads
+    def __init__(self, policy: Policy, config: TrainConfig) -> None:
+        """`policy` as it is now is what a KL penalty pulls towards."""
+        self._policy, self._config = policy, config
+        self._optimizer = MuonAdamW(policy.model, matrix_lr=config.matrix_lr, other_lr=config.other_lr)
+        self._proximal = proximals[config.proximal](**config.proximal_options)
+        self._objective = objective(config)
+        self._reference = Policy(copy.deepcopy(policy.model)) if config.kl_weight else None
+        policy.entropy_gradient = bool(config.entropy_weight)
 
-    def run(self, batches: Sequence[Batch]) -> dict[str, float]:
+    def run(self, batches: Sequence[Batch], version: int) -> dict[str, float]:
         """One optimizer step per batch, at least one. Returns loss, entropy, kl, clipped, grad_norm as means over
-        the batches, and logprob_gap, the largest over all tokens, in nats.
+        the batches, and logprob_gap, the largest over all tokens of policy `version`, in nats.
 
         Raises UnfaithfulError before any weight is changed, and DivergedError without using what is not finite.
         """
-        torch.set_num_threads(self._threads)
+        torch.set_num_threads(self._config.threads)
         self._optimizer.zero_grad()
-        gaps = [
-            self._gap(batch) for batch in batches[1:]
-        ]  # later on the weights are no longer the recorded ones
-        updates = [self._optimize(batch, recorded=index == 0) for index, batch in enumerate(batches)]
+        cut = [list(batch.micro_batches(self._config.token_budget)) for batch in batches]
+        gaps = [self._gap(rows, version) for later in cut[1:] for rows in later]
+        olds = [[self._proximal.before(self._policy, rows) for rows in parts] for parts in cut]
+        updates = [
+            self._optimize(parts, old, version, first=index == 0)
+            for index, (parts, old) in enumerate(zip(cut, olds, strict=True))
+        ]
         means = {name: float(np.mean([u[name] for u in updates])) for name in updates[0]}
         return means | {"logprob_gap": max([updates[0]["logprob_gap"], *gaps])}
 
-    def _gap(self, batch: Batch) -> float:
+    def state_dict(self) -> dict[str, Any]:
+        """What training continues from, besides the weights."""
+        return {"optimizer": self._optimizer.state_dict(), "proximal": self._proximal.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._proximal.load_state_dict(state["proximal"])
+
+    def _gap(self, rows: Rows, version: int) -> float:
+        """Checked now, since after the first update the weights are no longer the recorded ones."""
         with torch.no_grad():
-            return max(self._checked(self._policy.logprobs(rows)[0], rows) for rows in self._cut(batch))
+            return self._checked(self._policy.logprobs(rows)[0], rows, version)
 
-    def _optimize(self, batch: Batch, recorded: bool) -> dict[str, float]:
-        """One optimizer step; `recorded`: with the weights that the batch was sampled with."""
-        sums = dict.fromkeys(("loss", "entropy", "kl", "clipped", "logprob_gap"), 0.0)
-        for rows in self._cut(batch):
+    def _optimize(
+        self, parts: Sequence[Rows], olds: Sequence[Tensor | None], version: int, *, first: bool
+    ) -> dict[str, float]:
+        """One optimizer step; `first`: with the weights of `version`."""
+        total = dict.fromkeys(("loss", "entropy", "kl", "clipped", "logprob_gap"), 0.0)
+        share = 1.0 / max(sum(float(rows.weights.sum()) for rows in parts), 1e-12)
+        log_ratios = list[Tensor]()
+        for rows, before in zip(parts, olds, strict=True):
             logprobs, entropy = self._policy.logprobs(rows)
-            if recorded:
-                sums["logprob_gap"] = max(sums["logprob_gap"], self._checked(logprobs, rows))
-            result = clipped_loss(logprobs, rows.logprobs, rows.advantages, rows.weights, **self._clip)
+            if first:
+                total["logprob_gap"] = max(total["logprob_gap"], self._checked(logprobs, rows, version))
+            old = before if before is not None else self._proximal.approximate(logprobs, rows, version)
+            result = self._objective(logprobs, entropy, rows.tokens(old, self._reference_logprobs(rows)))
             result.loss.backward()  # type: ignore[no-untyped-call]
-            sums["loss"] += float(result.loss.detach())
-            sums["kl"] += float(result.kl)
-            sums["clipped"] += float(result.clipped)
-            sums["entropy"] += float((entropy * rows.weights).sum())
-        return sums | {"grad_norm": self._step()}
+            log_ratios.append(sums(old - rows.logprobs, *dense(rows.sequence)))
+            total["loss"] += float(result.loss.detach())
+            total["kl"] += float(result.kl) * share
+            total["clipped"] += float(result.clipped) * share
+            total["entropy"] += float((entropy.detach() * rows.weights).sum()) * share
+        return total | {"grad_norm": self._step(torch.cat(log_ratios))}
 
-    def _step(self) -> float:
-        """Follow the gradients; returns their norm before it was clipped."""
-        norm = float(torch.nn.utils.clip_grad_norm_(self._policy.parameters(), self._max_grad_norm))
+    def _reference_logprobs(self, rows: Rows) -> Tensor | None:
+        if self._reference is None:
+            return None
+        self._reference.temperature = self._policy.temperature
+        with torch.no_grad():
+            return self._reference.logprobs(rows)[0]
+
+    def _step(self, log_ratios: Tensor) -> float:
+        """Follow the gradients; returns their norm before it was clipped. `log_ratios`: of each sequence."""
+        norm = float(torch.nn.utils.clip_grad_norm_(self._policy.parameters(), self._config.max_grad_norm))
         if not np.isfinite(norm):
             raise DivergedError(f"the gradient's norm is {norm}; nothing was updated with it")
-        self._optimizer.step()
+        ratios = log_ratios.double().clamp(-20.0, 20.0).exp().cpu().numpy()
+        self._optimizer.step(learning_rate_scale(ratios) if self._config.scale_by_ess else 1.0)
+        self._proximal.updated(self._policy)
         return norm
 
-    def _checked(self, logprobs: Tensor, rows: Rows) -> float:
-        """Largest difference between `logprobs` and the recorded ones, in nats."""
-        gap = float((logprobs.detach() - rows.logprobs).abs().max())
-        if not np.isfinite(gap):
+    def _checked(self, logprobs: Tensor, rows: Rows, version: int) -> float:
+        """Largest difference between `logprobs` and the recorded ones of policy `version`, in nats."""
+        difference = (logprobs.detach() - rows.logprobs).abs()
+        if not bool(difference.isfinite().all()):
             raise DivergedError("the model gives log-probabilities that are not finite; nothing was updated")
-        if gap > self._max_gap:
-            raise UnfaithfulError(gap, self._max_gap)
+        gap = float(difference[rows.versions == version].max()) if (rows.versions == version).any() else 0.0
+        if gap > self._config.max_logprob_gap:
+            raise UnfaithfulError(gap, self._config.max_logprob_gap)
         return gap
 
-    def _cut(self, batch: Batch) -> Iterator[Rows]:
-        return batch.micro_batches(self._token_budget)
+
+def objective(config: TrainConfig) -> Objective:
+    """What `config` has an update minimise."""
+    return Objective(
+        loss=config.loss,
+        loss_options=config.loss_options,
+        correction=config.correction,
+        correction_options=config.correction_options,
+        kl_weight=config.kl_weight,
+        kl=config.kl,
+        entropy_weight=config.entropy_weight,
+        token_share=config.token_share,
+    )

@@ -22,8 +22,9 @@ from palestra.envs.env import TaskEnv
 from palestra.harness_proxy.engines.embedded.process import ProcessEngine
 from palestra.rollouts.loop import run
 from palestra.tasks.task import Budget, Task, TaskSet
+from palestra.training.config import TrainConfig
 from palestra.training.recipe import Recipe, training
-from palestra.training.trainer import StepResult, TrainConfig
+from palestra.training.trainer import StepResult
 from palestra.trajectories.model import Score, Trajectory
 from palestra.trajectories.store import Store
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from palestra.tasks.task import TaskSet
 from palestra.training.samplers import (
+    DifficultySampler,
     HorizonSchedule,
-    LearningSampler,
     PredictiveSampler,
+    TaskSampler,
     TaskStates,
     ThompsonSampler,
     extra_rollouts,
@@ -24,10 +25,10 @@ from palestra.training.samplers import (
 from palestra.training.table import StepTable
 
 MakeTasks = Callable[..., TaskSet]
-LEARNING: list[Any] = [PredictiveSampler, ThompsonSampler]
+LEARNING: list[Any] = [PredictiveSampler, ThompsonSampler, DifficultySampler]
 
 
-def ids(sampler: LearningSampler, count: int) -> list[str]:
+def ids(sampler: TaskSampler, count: int) -> list[str]:
     return [task.id for task in sampler.propose(count)]
 
 

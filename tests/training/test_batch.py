@@ -105,6 +105,13 @@ class TestWeights:
         assert (batch.weights[~batch.loss_mask] == 0).all()
         assert (batch.weights[batch.loss_mask] > 0).all()
 
+    def test_sums_are_over_a_constant(self, make_sample: MakeSample) -> None:
+        samples = [make_sample("a", replies=[3]), make_sample("b", replies=[1])]
+        by_rollout = make_batch(samples, credit(samples), "rollout-sum")
+        assert by_rollout.weights[by_rollout.loss_mask].tolist() == [0.5] * 4
+        by_length = make_batch(samples, credit(samples), "token-sum", horizon_tokens=8)
+        assert by_length.weights[by_length.loss_mask].tolist() == [1 / 16] * 4
+
     def test_token_mean_counts_tokens(self, make_sample: MakeSample) -> None:
         samples = [make_sample("a", replies=[3]), make_sample("b", replies=[1])]
         batch = make_batch(samples, credit(samples))
@@ -129,5 +136,5 @@ class TestWeights:
 
     def test_an_unknown_aggregation_is_refused(self, make_sample: MakeSample) -> None:
         sample = make_sample("a")
-        with pytest.raises(ValueError, match="token-mean or rollout-mean, got 'sum'"):
+        with pytest.raises(ValueError, match="one of token-mean, rollout-mean, .*, got 'sum'"):
             make_batch([sample], credit([sample]), "sum")  # type: ignore[arg-type]

@@ -303,7 +303,8 @@ class TestReweighting:
         assert got[0] == pytest.approx(0.5)
 
     def test_confident_errors_cost_more(self) -> None:
-        got = confidence_punished(self.advantages, np.array([5.0, 5.0, 0.0]))
+        rows = table([[1.0], [1.0], [0.0]], log_ratio=[5.0, 5.0, 0.0])
+        got = confidence_punished(self.advantages, rows)
         assert got[:2].tolist() == self.advantages[:2].tolist()
         assert got[2] == pytest.approx(-2 / 3 * (1 + np.log(2)))
 

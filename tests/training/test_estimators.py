@@ -28,6 +28,7 @@ WHOLE_BATCH = {
 """Normalised over the batch, so that groups do matter to one another."""
 SCALE_FREE = {
     "grpo",
+    "prorag",
     "passk_grpo",
     "reinforce_plus_plus",
     "reinforce_plus_plus_baseline",
@@ -54,7 +55,7 @@ NOT_SHIFT_FREE = {"ui_s1", "spo"}
 CENTRED = {"grpo", "dr_grpo", "rloo", "gpg", "gigpo", "state_rloo"}
 NOT_PER_GROUP = {"remax", "gae", "spo", "reinforce_plus_plus"}
 """Compare with something other than the rollouts of the task: a rollout alone may have credit."""
-BY_DECISION = {"reinforce_plus_plus", "gae", "tree_progress", "a3", "optimal_token_baseline"}
+BY_DECISION = {"prorag", "reinforce_plus_plus", "gae", "tree_progress", "a3", "optimal_token_baseline"}
 """Statistics over decisions or positions, so that one decision more is one value more."""
 UNDISCOUNTED = {"gigpo", "hgpo", "state_rloo", "reinforce_plus_plus", "gae", "ui_s1"}
 
@@ -86,6 +87,9 @@ def make_table(seed: int, rollouts: int, steps: int, groups: int = 3) -> StepTab
                 "energy": random.random() + 0.1,
                 "duration_s": random.random(),
                 "logprob": -random.random(),
+                "log_ratio": random.random() - 0.5,
+                "process": random.integers(-4, 5) / 4,
+                "weight": 1.0,
             }
             for column, value in row.items():
                 columns.setdefault(column, []).append(value)
@@ -191,7 +195,7 @@ def test_other_groups_do_not_matter(name: str, table: StepTable) -> None:
 @given(table=tables(), scale=st.sampled_from([0.5, 2.0, 8.0]))
 def test_scale(name: str, table: StepTable, scale: float) -> None:
     """Rewards, baselines and values in another unit."""
-    extras = {n: table.extras[n] * scale for n in ("baseline", "value")}
+    extras = {n: table.extras[n] * scale for n in ("baseline", "value", "process")}
     scaled = estimators[name](rewarded(table, table.reward * scale, **extras))
     expected = estimators[name](table) * (scale if name in SCALES_ALONG else 1.0)
     assert scaled == pytest.approx(expected, abs=1e-4)
@@ -217,7 +221,7 @@ def test_equal_outcomes_give_exactly_nothing(name: str, table: StepTable) -> Non
     reward = np.zeros(len(table))
     reward[last_rows(table)] = 0.1
     options = undiscounted(name)
-    extras = {"matched": np.ones(len(table), np.bool_)}
+    extras: dict[str, Array] = {"matched": np.ones(len(table), np.bool_), "process": np.zeros(len(table))}
     assert (estimators[name](rewarded(table, reward, **extras), **options) == 0).all()
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palestra.training.table import StepTable, decisions, factorise
+from palestra.training.decisions import decisions
+from palestra.training.table import StepTable, factorise
 from palestra.trajectories.model import Trajectory
 
 MakeRollout = Callable[..., Trajectory]
@@ -54,7 +55,7 @@ class TestColumns:
         [
             ({"reward": [1.0]}, "different lengths"),
             ({"valid": [True]}, "different lengths"),
-            ({"weight": [1, 2, 3]}, r"unknown columns \['weight'\]"),
+            ({"height": [1, 2, 3]}, r"unknown columns \['height'\]"),
             ({"rollout": [5, 5, 5]}, "a rollout is in two groups"),
         ],
     )

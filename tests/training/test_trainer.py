@@ -17,10 +17,10 @@ from palestra.harness_proxy.rendering import Rendering
 from palestra.rollouts.local import local
 from palestra.tasks.task import TaskSet
 from palestra.training.checkpoint import Checkpoints
+from palestra.training.config import TrainConfig
 from palestra.training.errors import AllFailedError, CheckpointError, DivergedError, UnfaithfulError
 from palestra.training.policy import Policy
-from palestra.training.samplers import UniformSampler
-from palestra.training.trainer import StepResult, TrainConfig, Trainer, read_history
+from palestra.training.trainer import StepResult, Trainer, read_history
 from palestra.trajectories.sample import samples
 from palestra.trajectories.store import Store
 
@@ -46,9 +46,9 @@ async def make_trainer(
             rendering = Rendering.load(model_dir)
             store = stack.enter_context(Store.open(where / "store", write=True))
             running = await stack.enter_async_context(local(engine, rendering, store=store))
-            sampler = UniformSampler(tasks or parity_tasks(6), config.seed)
+            learnt = tasks or parity_tasks(6)
             policy, tokenizer = Policy.load(model_dir), model_dir / "tokenizer.json"
-            return Trainer(config, policy, engine, running.runner, store, sampler, where, tokenizer)
+            return Trainer(config, policy, engine, running.runner, store, learnt, where, tokenizer)
 
         yield make
 
@@ -260,7 +260,7 @@ class TestRefusals:
         assert run == trainer.runner.run
 
     async def test_an_unknown_estimator(self, make_trainer: MakeTrainer) -> None:
-        with pytest.raises(ValueError, match="no estimator 'magic'; there are grpo, gigpo"):
+        with pytest.raises(ValueError, match="estimator: there is no .magic.; there are grpo, gigpo"):
             await make_trainer(replace(CONFIG, estimator="magic"))
 
 

@@ -8,7 +8,7 @@ are what is right: statistics are per rollout, equal groups and rollouts alone i
 valid score are in no statistic and get 0. `compat` names what published code does instead.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from palestra.training.advantages.a3 import a3
 from palestra.training.advantages.gae import gae
@@ -19,14 +19,24 @@ from palestra.training.advantages.hgpo import hgpo
 from palestra.training.advantages.mc_grpo import mc_grpo
 from palestra.training.advantages.opo import opo
 from palestra.training.advantages.passk import passk_grpo
+from palestra.training.advantages.prorag import prorag
 from palestra.training.advantages.reinforce_plus_plus import reinforce_plus_plus, reinforce_plus_plus_baseline
 from palestra.training.advantages.remax import remax
+from palestra.training.advantages.reweighting import (
+    confidence_punished,
+    duration_weighted,
+    novelty_sharpened,
+    weighted,
+)
 from palestra.training.advantages.rloo import rloo
+from palestra.training.advantages.selection import d3s
+from palestra.training.advantages.shaping import gated
 from palestra.training.advantages.state_rloo import state_rloo
 from palestra.training.advantages.token_baseline import optimal_token_baseline
 from palestra.training.advantages.tree_value import portool, treeps_rag
 from palestra.training.advantages.treepo import spo, tree_progress, treepo
 from palestra.training.advantages.ui_s1 import ui_s1
+from palestra.training.table import StepTable
 from palestra.trajectories.model import FloatArray
 
 Estimator = Callable[..., FloatArray]
@@ -54,12 +64,26 @@ estimators: dict[str, Estimator] = {
     "treeps_rag": treeps_rag,
     "portool": portool,
     "optimal_token_baseline": optimal_token_baseline,
+    "prorag": prorag,
 }
 """Estimators by name."""
+
+reshapers: Mapping[str, Callable[..., StepTable]] = {"gated": gated}
+"""Changes of the rewards before, by name: (table, **options) to a table."""
+
+adjusters: Mapping[str, Estimator] = {
+    "novelty_sharpened": novelty_sharpened,
+    "confidence_punished": confidence_punished,
+    "duration_weighted": duration_weighted,
+    "weighted": weighted,
+    "d3s": d3s,
+}
+"""Changes of the advantages after, by name: (advantages, table, **options) to float32 (S,)."""
 
 __all__ = [
     "Estimator",
     "a3",
+    "adjusters",
     "dr_grpo",
     "estimators",
     "gae",
@@ -72,9 +96,11 @@ __all__ = [
     "optimal_token_baseline",
     "passk_grpo",
     "portool",
+    "prorag",
     "reinforce_plus_plus",
     "reinforce_plus_plus_baseline",
     "remax",
+    "reshapers",
     "rloo",
     "spo",
     "state_rloo",

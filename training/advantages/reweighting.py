@@ -1,7 +1,7 @@
 """Advantages changed afterwards: by confidence, by novelty, by time.
 
-Each takes the advantages (S,) of an estimator and gives float32 (S,). All are experimental: the papers' formulas were
-not at hand in full, and what is assumed is said.
+Each takes the advantages (S,) of an estimator and its table, and gives float32 (S,). Those marked experimental are
+after papers whose formulas were not at hand in full, and say what is assumed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from palestra.training.advantages.groups import group_stats
-from palestra.training.table import Float64Array, StepTable
+from palestra.training.table import StepTable
 from palestra.trajectories.model import FloatArray
 
 
@@ -32,16 +32,19 @@ def novelty_sharpened(
     return np.where(advantages > 0, advantages + bonus, advantages).astype(np.float32)
 
 
-def confidence_punished(
-    advantages: FloatArray, log_ratio: Float64Array, *, strength: float = 1.0
-) -> FloatArray:
-    """A * (1 + strength * softplus(c)) where A < 0, c = log_ratio (S,): log(policy / reference) of the decision.
+def confidence_punished(advantages: FloatArray, table: StepTable, *, strength: float = 1.0) -> FloatArray:
+    """A * (1 + strength * softplus(c)) where A < 0, c the column `log_ratio`: log(policy / reference) of the decision.
 
     What is wrong and grew more likely than under the reference is punished more. experimental: after ACE; softplus,
-    `strength`, and c as a sum over the decision's tokens are assumed.
+    `strength`, and c as a sum over the decision's tokens are assumed. Raises ValueError without `log_ratio`.
     """
-    factor = 1.0 + strength * np.logaddexp(0.0, log_ratio)
+    factor = 1.0 + strength * np.logaddexp(0.0, table.extra("log_ratio"))
     return np.where(advantages < 0, advantages * factor, advantages).astype(np.float32)
+
+
+def weighted(advantages: FloatArray, table: StepTable) -> FloatArray:
+    """A * w, w the column `weight`. Our own. Raises ValueError without `weight`."""
+    return np.asarray(advantages * table.extra("weight"), np.float32)
 
 
 def duration_weighted(advantages: FloatArray, table: StepTable) -> FloatArray:

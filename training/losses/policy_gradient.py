@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from palestra.training.losses.kl import weighted_kl
+from palestra.training.losses.policy_loss import PolicyLoss
+
 
 def policy_gradient_loss(logprobs: Tensor, advantages: Tensor, weights: Tensor) -> Tensor:
     """-sum_t w_t A_t logprob_t, shape (); inputs (N,).
@@ -13,6 +16,20 @@ def policy_gradient_loss(logprobs: Tensor, advantages: Tensor, weights: Tensor) 
     `sequence_ratios` or `minpro_ratios`.
     """
     return -(advantages * logprobs * weights).sum()
+
+
+def reinforce_loss(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, weights: Tensor) -> PolicyLoss:
+    """`policy_gradient_loss` as a loss of the registry; `old_logprobs` (N,) are only told the distance from."""
+    loss = policy_gradient_loss(logprobs, advantages, weights)
+    return PolicyLoss(loss, torch.zeros_like(loss.detach()), weighted_kl(logprobs - old_logprobs, weights))
+
+
+def minpro_loss(
+    logprobs: Tensor, sampled_logprobs: Tensor, advantages: Tensor, weights: Tensor, sequence: Tensor
+) -> PolicyLoss:
+    """`policy_gradient_loss` with `minpro_ratios` of the policy trained to the one that sampled; experimental."""
+    ratios = minpro_ratios(logprobs - sampled_logprobs, sequence)
+    return reinforce_loss(logprobs, sampled_logprobs, advantages, weights * ratios)
 
 
 def minpro_ratios(log_ratio: Tensor, sequence: Tensor) -> Tensor:

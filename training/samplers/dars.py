@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal, get_args
+
+from palestra.training.samplers.fixed import FixedGroups
+from palestra.training.samplers.sampler import Budget, Draw, Group, TaskSampler
 
 Schedule = Literal["equal-treatment", "hardness-weighted"]
 
@@ -38,3 +42,40 @@ def extra_rollouts(
     target = peak if schedule == "equal-treatment" else 2 * (1 - p) * peak
     wanted = (target - rollouts * weight) / weight
     return max(0, math.ceil(min(wanted, max_rollouts - rollouts)))
+
+
+class DifficultyAdaptive(FixedGroups):
+    """Groups of one size, then `extra_rollouts` for those of low success; groups that differ in size.
+
+    `max_rollouts` per group, 4 times the group size by default. Groups whose scores are all equal are left out where
+    others are not. Source: Yang et al. 2025 (DARS), arXiv:2508.13755; code yangzhch6/DARS ray_dars_trainer.py.
+    """
+
+    def __init__(
+        self,
+        tasks: TaskSampler,
+        *,
+        max_rollouts: int | None = None,
+        schedule: Schedule = "equal-treatment",
+        by_std: bool = False,
+    ) -> None:
+        super().__init__(tasks)
+        self._max, self._schedule, self._by_std = max_rollouts, schedule, by_std
+
+    def propose(self, budget: Budget, played: Sequence[Group]) -> list[Draw]:
+        """All groups; then, once, more of the hard ones."""
+        if not played:
+            return super().propose(budget, played)
+        if any(len(group.scores) > budget.group_size for group in played):
+            return []
+        extra = [(group, self._extra(budget, group)) for group in played if group.valid]
+        return [Draw(group.task, group.name, count) for group, count in extra if count]
+
+    def weights(self, budget: Budget, played: Sequence[Group]) -> dict[str, float]:
+        """Groups with spread."""
+        return {g.name: 1.0 for g in [g for g in played if g.spread > 0] or played}
+
+    def _extra(self, budget: Budget, group: Group) -> int:
+        most = 4 * budget.group_size if self._max is None else self._max
+        success = min(max(group.success, 0.0), 1.0)
+        return extra_rollouts(success, len(group.valid), most, schedule=self._schedule, by_std=self._by_std)

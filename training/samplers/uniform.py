@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from palestra.tasks.task import Task, TaskSet
@@ -24,6 +24,9 @@ class UniformSampler:
         picked = [self._at(self._drawn + i) for i in range(count)]
         self._drawn += count
         return picked
+
+    def observe(self, scores: Mapping[str, Sequence[float]]) -> None:
+        """Every task comes again, whatever came of it."""
 
     def state_dict(self) -> dict[str, Any]:
         """How many tasks were drawn so far."""

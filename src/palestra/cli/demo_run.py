@@ -36,11 +36,12 @@ from palestra.rollouts.runner import RunSpec, group_jobs
 from palestra.tasks.registry import load_tasks
 from palestra.tasks.sql.vocabulary import WORDS
 from palestra.tasks.task import Task
+from palestra.training.config import TrainConfig
 from palestra.training.demonstrations import CarelessAgent
 from palestra.training.policy import Policy
 from palestra.training.recipe import Recipe, training
 from palestra.training.tiny import byte_tokenizer, phrase_tokenizer, save_model_dir, save_tokenizer
-from palestra.training.trainer import StepResult, TrainConfig, read_history
+from palestra.training.trainer import StepResult, read_history
 from palestra.training.warmstart import WarmStart, warm_start
 from palestra.trajectories.model import Rollout, Sampling, Trajectory
 from palestra.trajectories.sample import samples
@@ -96,16 +97,22 @@ class Demo:
                 await self._stages(store)
             return self._report(store)
 
-    async def _stages(self, store: Store) -> None:
+    async def prepare(self, store: Store) -> Path:
+        """Do what comes before reinforcement learning; returns where the policy is that it begins with."""
         with self._stage("model"):
             await self._make_model()
-        if not (self.run_dir / "warm" / "model.safetensors").exists():
+        warm = self.run_dir / "warm"
+        if not (warm / "model.safetensors").exists():
             with self._stage("demonstrations"):
                 demonstrations = await self._demonstrate(store)
             with self._stage("warm start"):
                 self._warm_start(demonstrations)
+        return warm
+
+    async def _stages(self, store: Store) -> None:
+        warm = await self.prepare(store)
         with self._stage("before"):
-            await self._evaluate(store, "before", self.run_dir / "warm", 0)
+            await self._evaluate(store, "before", warm, 0)
         with self._stage("training"):
             final = await self._reinforce(store)
         with self._stage("after"):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-import inspect
 import tomllib
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +10,12 @@ import pydantic
 
 from palestra.cli.errors import UsageError
 from palestra.cli.options import checked_model
-from palestra.training.advantages import estimators
+from palestra.training.checks import hint, problems
+from palestra.training.config import TrainConfig
 from palestra.training.recipe import Recipe
-from palestra.training.trainer import TrainConfig
 
 FREE = ("run_dir", "train.steps", "train.threads")
 """Keys that may change when a run is continued."""
-
-_AT_LEAST_ONE = (
-    "steps",
-    "groups_per_step",
-    "group_size",
-    "updates_per_step",
-    "max_reply_tokens",
-    "token_budget",
-    "threads",
-)
-_ABOVE_ZERO = (
-    "matrix_lr",
-    "other_lr",
-    "clip_low",
-    "clip_high",
-    "max_grad_norm",
-    "temperature",
-    "max_logprob_gap",
-)
 
 
 def read_recipe(path: Path) -> Recipe:
@@ -46,8 +24,8 @@ def read_recipe(path: Path) -> Recipe:
         recipe = Recipe.model_validate(_parse(path))
     except pydantic.ValidationError as error:
         raise UsageError(f"{path}: {'; '.join(map(_problem, error.errors()))}") from error
-    if problems := list(_wrong_values(recipe.train)):
-        raise UsageError(f"{path}: {'; '.join(problems)}")
+    if wrong := [f"train.{problem}" for problem in problems(recipe.train)]:
+        raise UsageError(f"{path}: {'; '.join(wrong)}")
     try:
         checked_model(recipe.model)
     except UsageError as error:
@@ -70,28 +48,7 @@ def _problem(error: Any) -> str:
     match error["type"]:
         case "extra_forbidden" | "unexpected_keyword_argument":
             known = TrainConfig.__dataclass_fields__ if len(error["loc"]) > 1 else Recipe.model_fields
-            return f"there is no key {key}{_hint(error['loc'][-1], known)}"
+            return f"there is no key {key}{hint(error['loc'][-1], known)}"
         case "missing":
             return f"the key {key} is missing"
     return f"{key}: {error['msg'].lower()}, not {error['input']!r}"
-
-
-def _hint(wrong: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.5)
-    return f", did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
-
-
-def _wrong_values(train: TrainConfig) -> Iterator[str]:
-    for name in _AT_LEAST_ONE:
-        if (value := getattr(train, name)) < 1:
-            yield f"train.{name} must be at least 1, not {value!r}"
-    for name in _ABOVE_ZERO:
-        if (value := getattr(train, name)) <= 0:
-            yield f"train.{name} must be above 0, not {value!r}"
-    if train.estimator not in estimators:
-        yield f"train.estimator: there is no {train.estimator!r}{_hint(train.estimator, estimators)}"
-        return
-    options = [p.name for p in inspect.signature(estimators[train.estimator]).parameters.values()][1:]
-    for name in train.estimator_options:
-        if name not in options:
-            yield f"train.estimator_options: {train.estimator} has no {name}{_hint(name, options)}"
