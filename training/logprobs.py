@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-CHUNK = 64
-"""Tokens that meet the vocabulary at once: 39 MB of float32 logits at V = 151,936."""
+LOGITS = 2**23
+"""Logits that exist at once: 32 MB in float32, which are 55 tokens at V = 151,936."""
 
 
 def chunked_logprobs(
@@ -24,15 +24,16 @@ def chunked_logprobs(
     bias: Tensor | None = None,
     temperature: float = 1.0,
     softcap: float | None = None,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(log p(target), entropy in nats), both float32 (N,), of softmax(logits / temperature).
 
     hidden (N, H), weight (V, H), bias (V,), targets int64 (N,); logits = hidden @ weight.T + bias, and with `softcap` c
-    c * tanh(logits / c) as Gemma 2 has it. Differentiable in hidden, weight and bias through the log-probabilities;
-    no gradient flows through the entropies. Equal to log_softmax up to rounding (tests/training/test_logprobs.py).
-    Raises ValueError for a temperature or chunk that is not positive.
+    c * tanh(logits / c) as Gemma 2 has it. Differentiable in hidden, weight and bias. Equal to log_softmax up to
+    rounding (tests/training/test_logprobs.py). `chunk` tokens meet the vocabulary at once, by default as many as give
+    `LOGITS`. Raises ValueError for a temperature or chunk that is not positive.
     """
+    chunk = max(LOGITS // len(weight), 1) if chunk is None else chunk
     if not temperature > 0 or chunk < 1:
         raise ValueError(
             f"temperature and chunk must be positive, got {temperature} and {chunk}: greedy replies have "
@@ -62,24 +63,24 @@ class _Chunked(torch.autograd.Function):
             logits.sub_(normaliser[part, None])
             logprobs[part] = logits.gather(-1, targets[part, None])[:, 0]
             entropy[part] = -torch.linalg.vecdot(logits.exp(), logits)
-        ctx.save_for_backward(hidden, weight, bias, targets, normaliser)
+        ctx.save_for_backward(hidden, weight, bias, targets, normaliser, entropy)
         ctx.temperature, ctx.softcap, ctx.chunk = temperature, softcap, chunk
-        ctx.mark_non_differentiable(entropy)
+        ctx.set_materialize_grads(False)
         return logprobs, entropy
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, targets, normaliser = ctx.saved_tensors
+        hidden, weight, bias, targets, normaliser, entropy = ctx.saved_tensors
         wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
         grad_hidden = torch.empty_like(hidden) if wants_hidden else None
         grad_weight = torch.zeros_like(weight) if wants_weight else None
         grad_bias = torch.zeros_like(bias) if wants_bias else None
         for part in _parts(len(hidden), ctx.chunk):
             logits = _logits(hidden[part], weight, bias, ctx.softcap)
-            slope = _uncapped(logits, ctx.softcap)
-            grad = logits.div_(ctx.temperature).sub_(normaliser[part, None]).exp_().neg_()
-            grad[torch.arange(len(grad)), targets[part]] += 1.0
-            grad.mul_((grads[0][part] / ctx.temperature)[:, None])
+            slope = None if ctx.softcap is None else 1.0 - (logits / ctx.softcap) ** 2
+            log_p = logits.div_(ctx.temperature).sub_(normaliser[part, None])
+            grad = _slopes(log_p, targets[part], entropy[part], *(g if g is None else g[part] for g in grads))
+            grad = grad.div_(ctx.temperature)
             grad = (grad if slope is None else grad.mul_(slope)).to(weight.dtype)
             if grad_hidden is not None:
                 grad_hidden[part] = grad @ weight
@@ -90,6 +91,26 @@ class _Chunked(torch.autograd.Function):
         return grad_hidden, grad_weight, grad_bias, None, None, None, None
 
 
+def _slopes(
+    log_p: Tensor, targets: Tensor, entropy: Tensor, of_logprob: Tensor | None, of_entropy: Tensor | None
+) -> Tensor:
+    """Gradient with respect to the scaled logits, in the memory of `log_p` where no entropy has one."""
+    if of_entropy is None:
+        grad = log_p.exp_()
+    else:
+        p = log_p.exp()
+        grad = p * (log_p + entropy[:, None]) * -of_entropy[:, None]
+        if of_logprob is None:
+            return grad
+        grad.sub_(p * of_logprob[:, None])
+        grad[torch.arange(len(grad)), targets] += of_logprob
+        return grad
+    assert of_logprob is not None
+    grad.mul_(-of_logprob[:, None])
+    grad[torch.arange(len(grad)), targets] += of_logprob
+    return grad
+
+
 def _parts(size: int, chunk: int) -> list[slice]:
     return [slice(start, min(start + chunk, size)) for start in range(0, size, chunk)]
 
@@ -97,8 +118,3 @@ def _parts(size: int, chunk: int) -> list[slice]:
 def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, softcap: float | None) -> Tensor:
     logits = torch.nn.functional.linear(hidden, weight, bias).float()
     return logits if softcap is None else logits.div_(softcap).tanh_().mul_(softcap)
-
-
-def _uncapped(logits: Tensor, softcap: float | None) -> Tensor | None:
-    """d capped / d plain, from the capped logits."""
-    return None if softcap is None else 1.0 - (logits / softcap) ** 2

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from palestra.harness_proxy.engines.weights import save_weights
-from palestra.training.batch import Rows
+from palestra.training.attention import register
+from palestra.training.layouts import MicroBatch
+from palestra.training.logprobs import chunked_logprobs
 
 
 class Policy:
@@ -23,7 +25,6 @@ class Policy:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.temperature = 1.0
-        self.entropy_gradient = False
         """Entropies carry gradients: for an entropy bonus."""
 
     @classmethod
@@ -84,21 +85,26 @@ class Policy:
         """Name to detached tensor, sharing memory with the model."""
         return {name: value.detach() for name, value in self.model.state_dict().items()}
 
-    def logprobs(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """(log-probability of each loss token, entropy in nats at its position), both (N,), row-major.
+    def logprobs(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
+        """(log-probability of each loss token, entropy in nats at its position), both (N,).
 
-        Computed at `temperature`, as the tokens were sampled. Rows are right-padded: padding is never attended to
-        by a real token, so no mask is needed beyond the causal one.
+        Computed at `temperature`, as the tokens were sampled.
         """
-        hidden = self._hf.get_decoder()(input_ids=rows.ids, use_cache=False).last_hidden_state  # (R, W, H)
-        before = torch.zeros_like(rows.loss_mask)
-        before[:, :-1] = rows.loss_mask[:, 1:]
-        logits = self._hf.get_output_embeddings()(hidden[before]).float() / self.temperature  # (N, V)
-        log_p = torch.log_softmax(logits, dim=-1)
-        chosen = log_p.gather(-1, rows.ids[rows.loss_mask].unsqueeze(-1)).squeeze(-1)
-        with torch.set_grad_enabled(self.entropy_gradient and torch.is_grad_enabled()):
-            entropy = -(log_p.exp() * log_p).sum(-1)
-        return chosen, entropy
+        self._see(batch.attention)
+        head = self._hf.get_output_embeddings()
+        return chunked_logprobs(
+            batch.hidden(self._hf.get_decoder()),
+            head.weight,
+            batch.targets,
+            bias=getattr(head, "bias", None),
+            temperature=self.temperature,
+            softcap=getattr(self._hf.config, "final_logit_softcapping", None),
+        )
+
+    def _see(self, attention: str) -> None:
+        if self._hf.config._attn_implementation != attention:
+            register()
+            self._hf.set_attn_implementation(attention)
 
     @property
     def _hf(self) -> Any:

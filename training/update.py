@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palestra.training.batch import Batch, Rows
+from palestra.training.batch import Batch
 from palestra.training.config import TrainConfig
 from palestra.training.errors import DivergedError, UnfaithfulError
+from palestra.training.layouts import MicroBatch
 from palestra.training.losses import Objective, learning_rate_scale
 from palestra.training.losses.segments import dense, sums
 from palestra.training.optimizer import MuonAdamW
@@ -35,7 +36,6 @@ class Updater:
         self._proximal = proximals[config.proximal](**config.proximal_options)
         self._objective = objective(config)
         self._reference = Policy(copy.deepcopy(policy.model)) if config.kl_weight else None
-        policy.entropy_gradient = bool(config.entropy_weight)
 
     def run(self, batches: Sequence[Batch], version: int) -> dict[str, float]:
         """One optimizer step per batch, at least one. Returns loss, entropy, kl, clipped, grad_norm as means over
@@ -64,13 +64,13 @@ class Updater:
         self._optimizer.load_state_dict(state["optimizer"])
         self._proximal.load_state_dict(state["proximal"])
 
-    def _gap(self, rows: Rows, version: int) -> float:
+    def _gap(self, rows: MicroBatch, version: int) -> float:
         """Checked now, since after the first update the weights are no longer the recorded ones."""
         with torch.no_grad():
             return self._checked(self._policy.logprobs(rows)[0], rows, version)
 
     def _optimize(
-        self, parts: Sequence[Rows], olds: Sequence[Tensor | None], version: int, *, first: bool
+        self, parts: Sequence[MicroBatch], olds: Sequence[Tensor | None], version: int, *, first: bool
     ) -> dict[str, float]:
         """One optimizer step; `first`: with the weights of `version`."""
         total = dict.fromkeys(("loss", "entropy", "kl", "clipped", "logprob_gap"), 0.0)
@@ -90,7 +90,7 @@ class Updater:
             total["entropy"] += float((entropy.detach() * rows.weights).sum()) * share
         return total | {"grad_norm": self._step(torch.cat(log_ratios))}
 
-    def _reference_logprobs(self, rows: Rows) -> Tensor | None:
+    def _reference_logprobs(self, rows: MicroBatch) -> Tensor | None:
         if self._reference is None:
             return None
         self._reference.temperature = self._policy.temperature
@@ -107,7 +107,7 @@ class Updater:
         self._proximal.updated(self._policy)
         return norm
 
-    def _checked(self, logprobs: Tensor, rows: Rows, version: int) -> float:
+    def _checked(self, logprobs: Tensor, rows: MicroBatch, version: int) -> float:
         """Largest difference between `logprobs` and the recorded ones of policy `version`, in nats."""
         difference = (logprobs.detach() - rows.logprobs).abs()
         if not bool(difference.isfinite().all()):

@@ -29,7 +29,7 @@ def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
 def untied(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """`weights` with a tensor of its own for every name, and an output head even where the embedding is it."""
     embedding = [w for n, w in weights.items() if n.endswith("embed_tokens.weight")]
-    head = weights.get("lm_head.weight", *embedding[:1])
+    head = weights["lm_head.weight"] if "lm_head.weight" in weights else embedding[0]
     return {**weights, "lm_head.weight": head.clone()}
 
 

@@ -33,15 +33,15 @@ SHAPE: dict[str, Any] = {
 }
 
 
-def qwen3() -> nn.Module:
+def qwen3() -> Any:
     return Qwen3ForCausalLM(Qwen3Config(**SHAPE))
 
 
-def llama() -> nn.Module:
+def llama() -> Any:
     return LlamaForCausalLM(LlamaConfig(**SHAPE))
 
 
-def gemma3() -> nn.Module:
+def gemma3() -> Any:
     """With a window that is shorter than the samples."""
     layers = ["sliding_attention", "full_attention"]
     return Gemma3ForCausalLM(Gemma3TextConfig(**SHAPE, sliding_window=12, layer_types=layers))
