@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-LOGITS = 2**23
-"""Logits that exist at once: 32 MB in float32, which are 55 tokens at V = 151,936."""
+LOGITS = {"cpu": 2**22, "cuda": 2**27}
+"""Logits that exist at once. On the CPU 16 MB in float32, which are 27 tokens at V = 151,936; on a GPU 512 MB, since
+fewer tokens would leave it waiting for the weights."""
 
 
 def chunked_logprobs(
@@ -33,7 +34,7 @@ def chunked_logprobs(
     rounding (tests/training/test_logprobs.py). `chunk` tokens meet the vocabulary at once, by default as many as give
     `LOGITS`. Raises ValueError for a temperature or chunk that is not positive.
     """
-    chunk = max(LOGITS // len(weight), 1) if chunk is None else chunk
+    chunk = max(LOGITS[hidden.device.type] // len(weight), 1) if chunk is None else chunk
     if not temperature > 0 or chunk < 1:
         raise ValueError(
             f"temperature and chunk must be positive, got {temperature} and {chunk}: greedy replies have "

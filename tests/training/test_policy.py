@@ -63,7 +63,7 @@ def test_logprobs_are_those_of_a_plain_computation_padding_or_not(
             logprobs, entropies = policy.logprobs(rows)
             expected = np.array([by_recorded[r] for r in rows.logprobs.tolist()])
             assert logprobs.detach().numpy() == pytest.approx(expected[:, 0], abs=2e-6)
-            assert entropies.detach().numpy() == pytest.approx(expected[:, 1], abs=2e-6)
+            assert entropies.detach().numpy() == pytest.approx(expected[:, 1], abs=5e-6)
             assert logprobs.dtype == torch.float32
 
 
