@@ -12,6 +12,7 @@ from palestra.training.config import Options, TrainConfig
 from palestra.training.credit import advantages
 from palestra.training.decisions import decisions
 from palestra.training.errors import ConfigError
+from palestra.training.layouts import layouts
 from palestra.training.losses import corrections, losses
 from palestra.training.proximal import proximals
 from palestra.training.replay import replays
@@ -35,6 +36,7 @@ _NAMED: Mapping[str, Mapping[str, Any]] = {
     "loss": losses,
     "correction": corrections,
     "proximal": proximals,
+    "layout": layouts,
 }
 
 

@@ -8,6 +8,7 @@
 | loss, correction | what an update minimises | `training.losses.losses`, `corrections` |
 | proximal | near which policy it stays | `training.proximal.proximals` |
 | sampler | what is played | `training.samplers.samplers` |
+| layout | how samples lie before the model | `training.layouts.layouts` |
 | replay | which older rollouts are trained again | `training.replay.replays` |
 """
 
@@ -69,8 +70,9 @@ class TrainConfig:
     max_grad_norm: float = 1.0
     temperature: float = 1.0
     max_reply_tokens: int = 64
+    layout: str = "rows"
     token_budget: int = 16_384
-    """Positions per micro-batch, padding included."""
+    """Computed positions per micro-batch."""
     max_logprob_gap: float = 0.05
     """Nats. Largest accepted difference between a recorded and a recomputed log-probability."""
     seed: int = 0

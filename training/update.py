@@ -45,7 +45,7 @@ class Updater:
         """
         torch.set_num_threads(self._config.threads)
         self._optimizer.zero_grad()
-        cut = [list(batch.micro_batches(self._config.token_budget)) for batch in batches]
+        cut = [list(batch.micro_batches(self._config.token_budget, self._config.layout)) for batch in batches]
         gaps = [self._gap(rows, version) for later in cut[1:] for rows in later]
         olds = [[self._proximal.before(self._policy, rows) for rows in parts] for parts in cut]
         updates = [
