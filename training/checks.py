@@ -14,6 +14,7 @@ from palestra.training.decisions import decisions
 from palestra.training.errors import ConfigError
 from palestra.training.layouts import layouts
 from palestra.training.losses import corrections, losses
+from palestra.training.optimizer import optimizers
 from palestra.training.proximal import proximals
 from palestra.training.replay import replays
 from palestra.training.samplers import HorizonSchedule, samplers
@@ -37,6 +38,7 @@ _NAMED: Mapping[str, Mapping[str, Any]] = {
     "correction": corrections,
     "proximal": proximals,
     "layout": layouts,
+    "optimizer": optimizers,
 }
 
 

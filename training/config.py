@@ -9,6 +9,7 @@
 | proximal | near which policy it stays | `training.proximal.proximals` |
 | sampler | what is played | `training.samplers.samplers` |
 | layout | how samples lie before the model | `training.layouts.layouts` |
+| optimizer | how weights follow the gradient | `training.optimizer.optimizers` |
 | replay | which older rollouts are trained again | `training.replay.replays` |
 """
 
@@ -65,7 +66,9 @@ class TrainConfig:
 
     updates_per_step: int = 1
     """Optimizer steps per training step, each on its share of the groups."""
+    optimizer: str = "muon"
     matrix_lr: float = 5e-3
+    """Of the matrices inside the blocks. With "adamw" and a large model, more like 1e-6 for both."""
     other_lr: float = 1e-3
     max_grad_norm: float = 1.0
     temperature: float = 1.0

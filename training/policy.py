@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,45 +15,77 @@ from palestra.harness_proxy.engines.weights import save_weights
 from palestra.training.attention import register
 from palestra.training.layouts import MicroBatch
 from palestra.training.logprobs import chunked_logprobs
+from palestra.training.lora import Lora, adapt, adapters, merged
+
+_WEIGHTS, _ADAPTERS = "model.safetensors", "adapters.safetensors"
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "generation_config.json",
+)
+"""What a model directory has besides config and weights, where its source had it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOptions:
+    """How a model is held and computed while it is trained."""
+
+    device: str = "cpu"
+    """Or cuda, cuda:1, ..."""
+    bf16: bool = False
+    """Compute in bfloat16; weights, gradients and optimizer stay in float32."""
+    gradient_checkpointing: bool = False
+    """Keep one hidden state per layer and compute the rest again backward: far less memory, a third more time."""
+    lora: Lora | None = None
+    """Train adapters instead of all weights."""
 
 
 class Policy:
-    """A causal LM in training mode, float32 unless told otherwise.
+    """A causal LM in training mode.
 
-    The vocabulary is only ever expanded at the positions that carry loss, never for whole sequences.
+    The vocabulary is only ever expanded at the positions that carry loss, a few at a time, never for whole sequences.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
+    def __init__(self, model: nn.Module, options: PolicyOptions = PolicyOptions()) -> None:
+        self.model, self.options = model, options
         self.temperature = 1.0
-        """Entropies carry gradients: for an entropy bonus."""
 
     @classmethod
-    def load(
-        cls, model_dir: str | Path, *, dtype: torch.dtype = torch.float32, device: str = "cpu"
-    ) -> Policy:
+    def load(cls, model_dir: str | Path, options: PolicyOptions = PolicyOptions()) -> Policy:
         """From a local directory in Hugging Face layout, or a hub name. Raises OSError when there is none."""
         from transformers import AutoModelForCausalLM
         from transformers.utils import logging
 
         logging.disable_progress_bar()
-        model = AutoModelForCausalLM.from_pretrained(str(model_dir), dtype=dtype, attn_implementation="sdpa")
-        return cls(model.to(device).train())
+        model = AutoModelForCausalLM.from_pretrained(
+            str(model_dir), dtype=torch.float32, attn_implementation="sdpa"
+        )
+        model = model.to(options.device).train()
+        if options.gradient_checkpointing:
+            enable = getattr(model, "activation_checkpointing_enable", None)  # its name from transformers 5.20 on
+            (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
+        return cls(adapt(model, options.lora) if options.lora else model, options)
 
     def load_weights(self, model_dir: str | Path) -> None:
-        """Take the weights of a checkpoint of the same architecture. Raises OSError, and changes nothing then."""
+        """Take the weights of a checkpoint of the same architecture; with adapters, its adapters alone.
+
+        Raises OSError, and changes nothing then.
+        """
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
         try:
-            saved = load_file(str(Path(model_dir) / "model.safetensors"))
+            saved = load_file(str(Path(model_dir) / (_ADAPTERS if self.options.lora else _WEIGHTS)))
         except SafetensorError as error:
             raise OSError(f"the weights in {model_dir} cannot be read: {error}") from error
         self._check_fits(saved, model_dir)
         self.model.load_state_dict(saved, strict=False)
 
     def _check_fits(self, saved: Mapping[str, Tensor], model_dir: str | Path) -> None:
-        own = {name: value.shape for name, value in self.model.state_dict().items()}
+        held = adapters(self.model) if self.options.lora else self.state()
+        own = {name: value.shape for name, value in held.items()}
         missing = {name for name in own if name not in saved and not name.startswith("lm_head")}
         foreign = {name for name, value in saved.items() if own.get(name) != value.shape}
         if missing or foreign:
@@ -68,13 +101,18 @@ class Policy:
         """
         target = Path(model_dir)
         target.mkdir(parents=True, exist_ok=True)
-        shutil.copy(tokenizer, target / "tokenizer.json")
+        for name in TOKENIZER_FILES:
+            if (source := tokenizer.with_name(name)).exists():
+                shutil.copy(source, target / name)
+        self._hf.config.architectures = [type(self.model).__name__]
         self._hf.config.save_pretrained(str(target))
-        save_weights(self.weights(), target / "model.safetensors")
+        if self.options.lora:
+            save_weights(adapters(self.model), target / _ADAPTERS)
+        save_weights(self.weights(), target / _WEIGHTS)
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """What the optimizer updates."""
-        return self.model.parameters()
+        return (p for p in self.model.parameters() if p.requires_grad)
 
     @property
     def num_parameters(self) -> int:
@@ -82,7 +120,11 @@ class Policy:
         return sum(p.numel() for p in self.model.parameters())
 
     def weights(self) -> dict[str, Tensor]:
-        """Name to detached tensor, sharing memory with the model."""
+        """Name to detached tensor, as the model has them without adapters; shares memory where it can."""
+        return merged(self.model) if self.options.lora else self.state()
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that the model computes with, sharing its memory."""
         return {name: value.detach() for name, value in self.model.state_dict().items()}
 
     def logprobs(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
@@ -92,9 +134,11 @@ class Policy:
         """
         self._see(batch.attention)
         head = self._hf.get_output_embeddings()
+        with torch.autocast(torch.device(self.options.device).type, torch.bfloat16, self.options.bf16):
+            hidden = batch.hidden(self._hf.get_decoder())
         return chunked_logprobs(
-            batch.hidden(self._hf.get_decoder()),
-            head.weight,
+            hidden,
+            head.weight.to(hidden.dtype),
             batch.targets,
             bias=getattr(head, "bias", None),
             temperature=self.temperature,

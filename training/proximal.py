@@ -106,7 +106,7 @@ class Averaged(Recorded):
             return policy.logprobs(rows)[0]
 
     def updated(self, policy: Policy) -> None:
-        now = policy.weights()
+        now = policy.state()
         self._total = self._total * self._decay + 1.0
         if not self._weights:
             self._weights = {name: value.clone() for name, value in now.items()}
@@ -123,7 +123,7 @@ class Averaged(Recorded):
 @contextmanager
 def swapped(policy: Policy, weights: Mapping[str, Tensor]) -> Iterator[None]:
     """`policy` computes with `weights` inside, and with its own, bit for bit, after."""
-    own = {name: value.clone() for name, value in policy.weights().items()}
+    own = {name: value.clone() for name, value in policy.state().items()}
     try:
         policy.model.load_state_dict(weights, strict=False)
         yield

@@ -21,7 +21,7 @@ from palestra.training.errors import DivergedError, UnfaithfulError
 from palestra.training.layouts import MicroBatch
 from palestra.training.losses import Objective, learning_rate_scale
 from palestra.training.losses.segments import dense, sums
-from palestra.training.optimizer import MuonAdamW
+from palestra.training.optimizer import optimizers
 from palestra.training.policy import Policy
 from palestra.training.proximal import proximals
 
@@ -32,10 +32,12 @@ class Updater:
     def __init__(self, policy: Policy, config: TrainConfig) -> None:
         """`policy` as it is now is what a KL penalty pulls towards."""
         self._policy, self._config = policy, config
-        self._optimizer = MuonAdamW(policy.model, matrix_lr=config.matrix_lr, other_lr=config.other_lr)
+        self._optimizer = optimizers[config.optimizer](
+            policy.model, matrix_lr=config.matrix_lr, other_lr=config.other_lr
+        )
         self._proximal = proximals[config.proximal](**config.proximal_options)
         self._objective = objective(config)
-        self._reference = Policy(copy.deepcopy(policy.model)) if config.kl_weight else None
+        self._reference = Policy(copy.deepcopy(policy.model), policy.options) if config.kl_weight else None
 
     def run(self, batches: Sequence[Batch], version: int) -> dict[str, float]:
         """One optimizer step per batch, at least one. Returns loss, entropy, kl, clipped, grad_norm as means over
