@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from palestra.training.sharded import spread, whole
+
 
 class _Joined:
     """Several optimizers that behave as one, with one learning-rate scale."""
@@ -34,13 +36,16 @@ class _Joined:
             part.zero_grad(set_to_none=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """All states."""
-        return {"parts": [p.state_dict() for p in self._parts]}
+        """All states, whole where they are sharded."""
+        return {"parts": [_mapped(p.state_dict(), lambda _, state: whole(state)) for p in self._parts]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore them."""
         for part, saved in zip(self._parts, state["parts"], strict=True):
-            part.load_state_dict(saved)
+            held = [p for group in part.param_groups for p in group["params"]]
+            part.load_state_dict(
+                _mapped(saved, lambda i, own, held=held: {n: spread(t, held[i]) for n, t in own.items()})  # type: ignore[misc]
+            )
 
 
 class MuonAdamW(_Joined):
@@ -75,6 +80,11 @@ class AdamW(_Joined):
 
 optimizers: Mapping[str, Callable[..., _Joined]] = {"muon": MuonAdamW, "adamw": AdamW}
 """By name."""
+
+
+def _mapped(state: dict[str, Any], change: Callable[[int, Any], Any]) -> dict[str, Any]:
+    """An optimizer's state with `change` applied to what it keeps of each parameter, by number."""
+    return {**state, "state": {i: change(i, own) for i, own in state["state"].items()}}
 
 
 def _adamw(parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:

@@ -16,6 +16,7 @@ from palestra.training.attention import register
 from palestra.training.layouts import MicroBatch
 from palestra.training.logprobs import chunked_logprobs
 from palestra.training.lora import Lora, adapt, adapters, merged
+from palestra.training.sharded import ALONE, Team, shard, spread, whole
 
 _WEIGHTS, _ADAPTERS = "model.safetensors", "adapters.safetensors"
 TOKENIZER_FILES = (
@@ -51,6 +52,8 @@ class Policy:
     def __init__(self, model: nn.Module, options: PolicyOptions = PolicyOptions()) -> None:
         self.model, self.options = model, options
         self.temperature = 1.0
+        self.team = ALONE
+        self._scorer = _Scorer(model, options)
 
     @classmethod
     def load(cls, model_dir: str | Path, options: PolicyOptions = PolicyOptions()) -> Policy:
@@ -64,7 +67,9 @@ class Policy:
         )
         model = model.to(options.device).train()
         if options.gradient_checkpointing:
-            enable = getattr(model, "activation_checkpointing_enable", None)  # its name from transformers 5.20 on
+            enable = getattr(
+                model, "activation_checkpointing_enable", None
+            )  # its name from transformers 5.20 on
             (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
         return cls(adapt(model, options.lora) if options.lora else model, options)
 
@@ -81,7 +86,7 @@ class Policy:
         except SafetensorError as error:
             raise OSError(f"the weights in {model_dir} cannot be read: {error}") from error
         self._check_fits(saved, model_dir)
-        self.model.load_state_dict(saved, strict=False)
+        self.load_state(saved)
 
     def _check_fits(self, saved: Mapping[str, Tensor], model_dir: str | Path) -> None:
         held = adapters(self.model) if self.options.lora else self.state()
@@ -124,8 +129,19 @@ class Policy:
         return merged(self.model) if self.options.lora else self.state()
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that the model computes with, sharing its memory."""
-        return {name: value.detach() for name, value in self.model.state_dict().items()}
+        """Everything that the model computes with, sharing its memory where it is not sharded."""
+        return whole({name: value.detach() for name, value in self.model.state_dict().items()})
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Take what `state` has, whole, by the names of `state()`."""
+        own = self.model.state_dict()
+        self.model.load_state_dict({n: spread(t, own[n]) for n, t in state.items()}, strict=False)
+
+    def shard(self, team: Team) -> None:
+        """Share the weights out over `team`, before an optimizer is made."""
+        self.team = team
+        if team.size > 1:
+            shard(self.model, self._scorer)
 
     def logprobs(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """(log-probability of each loss token, entropy in nats at its position), both (N,).
@@ -133,17 +149,8 @@ class Policy:
         Computed at `temperature`, as the tokens were sampled.
         """
         self._see(batch.attention)
-        head = self._hf.get_output_embeddings()
-        with torch.autocast(torch.device(self.options.device).type, torch.bfloat16, self.options.bf16):
-            hidden = batch.hidden(self._hf.get_decoder())
-        return chunked_logprobs(
-            hidden,
-            head.weight.to(hidden.dtype),
-            batch.targets,
-            bias=getattr(head, "bias", None),
-            temperature=self.temperature,
-            softcap=getattr(self._hf.config, "final_logit_softcapping", None),
-        )
+        out: tuple[Tensor, Tensor] = self._scorer(batch, self.temperature)
+        return out
 
     def _see(self, attention: str) -> None:
         if self._hf.config._attn_implementation != attention:
@@ -153,3 +160,25 @@ class Policy:
     @property
     def _hf(self) -> Any:
         return self.model
+
+
+class _Scorer(nn.Module):
+    """A model and what is asked of it, as one module: what is sharded is put together around its call."""
+
+    def __init__(self, model: nn.Module, options: PolicyOptions) -> None:
+        super().__init__()
+        self.model: Any = model
+        self._options = options
+
+    def forward(self, batch: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:
+        head = self.model.get_output_embeddings()
+        with torch.autocast(torch.device(self._options.device).type, torch.bfloat16, self._options.bf16):
+            hidden = batch.hidden(self.model.get_decoder())
+        return chunked_logprobs(
+            hidden,
+            head.weight.to(hidden.dtype),
+            batch.targets,
+            bias=getattr(head, "bias", None),
+            temperature=temperature,
+            softcap=getattr(self.model.config, "final_logit_softcapping", None),
+        )

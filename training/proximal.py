@@ -125,10 +125,10 @@ def swapped(policy: Policy, weights: Mapping[str, Tensor]) -> Iterator[None]:
     """`policy` computes with `weights` inside, and with its own, bit for bit, after."""
     own = {name: value.clone() for name, value in policy.state().items()}
     try:
-        policy.model.load_state_dict(weights, strict=False)
+        policy.load_state(weights)
         yield
     finally:
-        policy.model.load_state_dict(own, strict=False)
+        policy.load_state(own)
 
 
 def _loglinear() -> Proximal:

@@ -24,6 +24,7 @@ from palestra.training.losses.segments import dense, sums
 from palestra.training.optimizer import optimizers
 from palestra.training.policy import Policy
 from palestra.training.proximal import proximals
+from palestra.training.sharded import whole
 
 
 class Updater:
@@ -47,7 +48,7 @@ class Updater:
         """
         torch.set_num_threads(self._config.threads)
         self._optimizer.zero_grad()
-        cut = [list(batch.micro_batches(self._config.token_budget, self._config.layout)) for batch in batches]
+        cut = [self._mine(batch) for batch in batches]
         gaps = [self._gap(rows, version) for later in cut[1:] for rows in later]
         olds = [[self._proximal.before(self._policy, rows) for rows in parts] for parts in cut]
         updates = [
@@ -76,7 +77,8 @@ class Updater:
     ) -> dict[str, float]:
         """One optimizer step; `first`: with the weights of `version`."""
         total = dict.fromkeys(("loss", "entropy", "kl", "clipped", "logprob_gap"), 0.0)
-        share = 1.0 / max(sum(float(rows.weights.sum()) for rows in parts), 1e-12)
+        team = self._policy.team
+        share = 1.0 / max(team.total(sum(float(rows.weights.sum()) for rows in parts)), 1e-12)
         log_ratios = list[Tensor]()
         for rows, before in zip(parts, olds, strict=True):
             logprobs, entropy = self._policy.logprobs(rows)
@@ -90,7 +92,14 @@ class Updater:
             total["kl"] += float(result.kl) * share
             total["clipped"] += float(result.clipped) * share
             total["entropy"] += float((entropy.detach() * rows.weights).sum()) * share
-        return total | {"grad_norm": self._step(torch.cat(log_ratios))}
+        sums_over_team = {n: team.total(total[n]) for n in ("loss", "entropy", "kl", "clipped")}
+        return total | sums_over_team | {"grad_norm": self._step(team.every(torch.cat(log_ratios)))}
+
+    def _mine(self, batch: Batch) -> list[MicroBatch]:
+        """What this process computes of `batch`."""
+        parts = list(batch.micro_batches(self._config.token_budget, self._config.layout))
+        device = torch.device(self._policy.options.device)
+        return [part.to(device) for part in self._policy.team.part(parts)]
 
     def _reference_logprobs(self, rows: MicroBatch) -> Tensor | None:
         if self._reference is None:
@@ -101,7 +110,8 @@ class Updater:
 
     def _step(self, log_ratios: Tensor) -> float:
         """Follow the gradients; returns their norm before it was clipped. `log_ratios`: of each sequence."""
-        norm = float(torch.nn.utils.clip_grad_norm_(self._policy.parameters(), self._config.max_grad_norm))
+        clip = torch.nn.utils.clip_grad_norm_(list(self._policy.parameters()), self._config.max_grad_norm)
+        norm = float(whole({"norm": clip})["norm"])
         if not np.isfinite(norm):
             raise DivergedError(f"the gradient's norm is {norm}; nothing was updated with it")
         ratios = log_ratios.double().clamp(-20.0, 20.0).exp().cpu().numpy()
@@ -112,9 +122,11 @@ class Updater:
     def _checked(self, logprobs: Tensor, rows: MicroBatch, version: int) -> float:
         """Largest difference between `logprobs` and the recorded ones of policy `version`, in nats."""
         difference = (logprobs.detach() - rows.logprobs).abs()
-        if not bool(difference.isfinite().all()):
+        own = difference[rows.versions == version]
+        broken = self._policy.team.total(float((~difference.isfinite()).sum()))
+        gap = self._policy.team.largest(float(own.max()) if len(own) else 0.0)
+        if broken:
             raise DivergedError("the model gives log-probabilities that are not finite; nothing was updated")
-        gap = float(difference[rows.versions == version].max()) if (rows.versions == version).any() else 0.0
         if gap > self._config.max_logprob_gap:
             raise UnfaithfulError(gap, self._config.max_logprob_gap)
         return gap

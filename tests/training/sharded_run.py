@@ -1,0 +1,62 @@
+"""What test_sharded.py starts under torchrun: a few updates, and what came of them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from palestra.training.batch import Batch, make_batch
+from palestra.training.config import TrainConfig
+from palestra.training.policy import Policy
+from palestra.training.sharded import Team
+from palestra.training.update import Updater
+from palestra.trajectories.sample import Sample
+
+
+def batch(count: int) -> Batch:
+    """`count` samples of different lengths."""
+    random = np.random.default_rng(0)
+    samples = []
+    for i in range(count):
+        size = 12 + 3 * i
+        mask = np.arange(size) >= 5 + i
+        samples.append(
+            Sample(
+                rollout_id=f"r{i}",
+                leaf=0,
+                ids=random.integers(0, 300, size).astype(np.int32),
+                loss_mask=mask,
+                logprobs=np.where(mask, -5.0, 0.0).astype(np.float32),
+                calls=np.where(mask, 0, -1).astype(np.int32),
+                versions=np.where(mask, 0, -1).astype(np.int32),
+            )
+        )
+    return make_batch(samples, {(f"r{i}", 0): (-1.0) ** i for i in range(count)})
+
+
+def main(model: Path, out: Path, layout: str) -> None:
+    """Three updates, a state saved and restored in the middle."""
+    torch.set_num_threads(1)
+    team = Team.from_environment()
+    policy = Policy.load(model)
+    policy.shard(team)
+    config = TrainConfig(
+        optimizer="adamw", matrix_lr=1e-3, max_logprob_gap=1e9, token_budget=64, layout=layout
+    )
+    updater = Updater(policy, config)
+    results = [updater.run([batch(5)], 0), updater.run([batch(3)], 0)]
+    held, weights = updater.state_dict(), {n: w.clone() for n, w in policy.state().items()}
+    updater.run([batch(4)], 0)
+    policy.load_state(weights)
+    updater.load_state_dict(held)
+    results.append(updater.run([batch(4)], 0))
+    state = policy.weights()
+    if team.leads:
+        torch.save({"results": results, "weights": state}, out)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
