@@ -16,7 +16,7 @@ from palestra.training.attention import register
 from palestra.training.layouts import MicroBatch
 from palestra.training.logprobs import chunked_logprobs
 from palestra.training.lora import Lora, adapt, adapters, merged
-from palestra.training.sharded import ALONE, Team, shard, spread, whole
+from palestra.training.sharded import ALONE, Team, meeting, shard, spread, whole
 
 _WEIGHTS, _ADAPTERS = "model.safetensors", "adapters.safetensors"
 TOKENIZER_FILES = (
@@ -73,6 +73,9 @@ class Policy:
             (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
         return cls(adapt(model, options.lora) if options.lora else model, options)
 
+    who = "policy"
+
+    @meeting
     def load_weights(self, model_dir: str | Path) -> None:
         """Take the weights of a checkpoint of the same architecture; with adapters, its adapters alone.
 
@@ -124,10 +127,12 @@ class Policy:
         """Parameters, tied ones counted once."""
         return sum(p.numel() for p in self.model.parameters())
 
+    @meeting
     def weights(self) -> dict[str, Tensor]:
         """Name to detached tensor, as the model has them without adapters; shares memory where it can."""
         return merged(self.model) if self.options.lora else self.state()
 
+    @meeting
     def state(self) -> dict[str, Tensor]:
         """Everything that the model computes with, sharing its memory where it is not sharded."""
         return whole({name: value.detach() for name, value in self.model.state_dict().items()})

@@ -1,19 +1,25 @@
 """One policy over several processes: FSDP2 shards weights, gradients and optimizer; each computes its part of a batch.
 
     torchrun --nproc-per-node 2 ...        every process builds the same policy and updater
-    policy.shard(Team.from_environment())
-    updater.run(batches, version)          a meeting: all processes call it, with the same batches
+    team = Team.from_environment()
+    policy.shard(team)
+    if team.leads: ... the trainer uses policy and updater; team.dismiss() at the end ...
+    else: team.follow(policy=policy, updater=updater)
 
-The gradient of a batch is the sum over its micro-batches wherever they are computed, so the number of processes
-changes nothing but rounding (tests/training/test_sharded.py). `distributed.py` lets one process lead the others.
+The first process runs the trainer, the proxy and the environments. The methods of policy and updater that need
+everybody are marked `meeting`: called in the first process, they are called in all. The gradient of a batch is the sum
+over its micro-batches wherever they are computed, so the number of processes changes nothing but rounding
+(tests/training/test_sharded.py).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import wraps
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -22,12 +28,12 @@ from torch import Tensor, nn
 from palestra.training.layouts import MicroBatch
 
 
-@dataclass(frozen=True, slots=True)
 class Team:
     """The processes that train together."""
 
-    rank: int = 0
-    size: int = 1
+    def __init__(self, rank: int = 0, size: int = 1) -> None:
+        self.rank, self.size = rank, size
+        self._meeting = False
 
     @classmethod
     def from_environment(cls) -> Team:
@@ -52,6 +58,31 @@ class Team:
         box = [value]
         dist.broadcast_object_list(box, src=0)
         return box[0]
+
+    def call(self, who: str, method: str, args: tuple[Any, ...]) -> None:
+        """In the first process, before it calls `method` itself: have the others do the same."""
+        if self.size > 1 and self.leads and not self._meeting:
+            self.share((who, method, args))
+
+    def follow(self, **objects: Any) -> None:
+        """In any other process: do what the first one does to `objects`, until it dismisses."""
+        while (order := self.share(None)) is not None:
+            who, method, args = order
+            getattr(objects[who], method)(*args)
+
+    def dismiss(self) -> None:
+        """End the others' `follow`."""
+        if self.size > 1 and self.leads:
+            self.share(None)
+
+    @contextmanager
+    def met(self) -> Iterator[None]:
+        """Inside, everybody is there already."""
+        before, self._meeting = self._meeting, True
+        try:
+            yield
+        finally:
+            self._meeting = before
 
     def part(self, parts: Sequence[MicroBatch]) -> list[MicroBatch]:
         """This process's share of `parts`: as many as everybody's, filled up with ones that weigh nothing.
@@ -87,6 +118,26 @@ class Team:
 
 
 ALONE = Team()
+
+
+class _Member(Protocol):
+    who: str
+    team: Team
+
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+def meeting(method: M) -> M:
+    """A method that all processes of a team run together."""
+
+    @wraps(method)
+    def together(self: _Member, *args: Any) -> Any:
+        self.team.call(self.who, method.__name__, args)
+        with self.team.met():
+            return method(self, *args)
+
+    return cast(M, together)
 
 
 def shard(model: nn.Module, scorer: nn.Module) -> None:

@@ -24,7 +24,7 @@ from palestra.training.losses.segments import dense, sums
 from palestra.training.optimizer import optimizers
 from palestra.training.policy import Policy
 from palestra.training.proximal import proximals
-from palestra.training.sharded import whole
+from palestra.training.sharded import Team, meeting, whole
 
 
 class Updater:
@@ -40,6 +40,14 @@ class Updater:
         self._objective = objective(config)
         self._reference = Policy(copy.deepcopy(policy.model), policy.options) if config.kl_weight else None
 
+    who = "updater"
+
+    @property
+    def team(self) -> Team:
+        """Those who update together."""
+        return self._policy.team
+
+    @meeting
     def run(self, batches: Sequence[Batch], version: int) -> dict[str, float]:
         """One optimizer step per batch, at least one. Returns loss, entropy, kl, clipped, grad_norm as means over
         the batches, and logprob_gap, the largest over all tokens of policy `version`, in nats.
@@ -58,10 +66,12 @@ class Updater:
         means = {name: float(np.mean([u[name] for u in updates])) for name in updates[0]}
         return means | {"logprob_gap": max([updates[0]["logprob_gap"], *gaps])}
 
+    @meeting
     def state_dict(self) -> dict[str, Any]:
         """What training continues from, besides the weights."""
         return {"optimizer": self._optimizer.state_dict(), "proximal": self._proximal.state_dict()}
 
+    @meeting
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict`."""
         self._optimizer.load_state_dict(state["optimizer"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def batch(count: int) -> Batch:
 
 
 def main(model: Path, out: Path, layout: str) -> None:
-    """Three updates, a state saved and restored in the middle."""
+    """Three updates, a state saved and restored in the middle; the first process leads."""
     torch.set_num_threads(1)
     team = Team.from_environment()
     policy = Policy.load(model)
@@ -47,15 +48,17 @@ def main(model: Path, out: Path, layout: str) -> None:
         optimizer="adamw", matrix_lr=1e-3, max_logprob_gap=1e9, token_budget=64, layout=layout
     )
     updater = Updater(policy, config)
+    if not team.leads:
+        return team.follow(policy=policy, updater=updater)
     results = [updater.run([batch(5)], 0), updater.run([batch(3)], 0)]
-    held, weights = updater.state_dict(), {n: w.clone() for n, w in policy.state().items()}
+    held = copy.deepcopy(updater.state_dict())
+    policy.save(out.with_suffix(".saved"), tokenizer=model / "tokenizer.json")
     updater.run([batch(4)], 0)
-    policy.load_state(weights)
+    policy.load_weights(out.with_suffix(".saved"))
     updater.load_state_dict(held)
     results.append(updater.run([batch(4)], 0))
-    state = policy.weights()
-    if team.leads:
-        torch.save({"results": results, "weights": state}, out)
+    torch.save({"results": results, "weights": policy.weights()}, out)
+    team.dismiss()
 
 
 if __name__ == "__main__":
