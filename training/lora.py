@@ -14,7 +14,7 @@ class Lora:
     """Adapters of rank `rank` on every linear layer but the output head; alpha / rank scales what they add."""
 
     rank: int = 32
-    alpha: float = 64.0
+    alpha: int = 64
 
 
 def adapt(model: Any, lora: Lora) -> Any:
@@ -43,6 +43,7 @@ def adapters(model: nn.Module) -> dict[str, Tensor]:
 def _added(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     from peft.tuners.lora import LoraLayer
 
-    for name, module in model.named_modules():
+    layers: list[tuple[str, Any]] = list(model.named_modules())
+    for name, module in layers:
         if isinstance(module, LoraLayer):
             yield f"{name}.base_layer.weight", module.get_delta_weight("default").detach()

@@ -16,7 +16,7 @@ from palestra.training.update import Updater
 from palestra.trajectories.sample import Sample
 
 MakeSample = Callable[..., Sample]
-OPTIONS = PolicyOptions(lora=Lora(rank=4, alpha=8.0))
+OPTIONS = PolicyOptions(lora=Lora(rank=4, alpha=8))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from palestra import __version__
-from palestra.cli import demo, engine, evaluate, proxy, rollout, show, tasks, train
+from palestra.cli import demo, drift, engine, evaluate, proxy, rollout, show, tasks, train
 
 TRAIN_EXTRA = ("torch", "transformers", "safetensors")
 """Modules of the extra [train]."""
@@ -30,6 +30,7 @@ app.add_typer(tasks.app, name="tasks")
 app.command("rollout")(rollout.rollout)
 app.add_typer(evaluate.app, name="eval")
 app.command("train")(train.train)
+app.command("drift")(drift.drift)
 app.command("show")(show.show)
 app.command("proxy")(proxy.proxy)
 app.add_typer(engine.app, name="engine")
