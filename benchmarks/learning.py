@@ -106,10 +106,11 @@ def main() -> None:
     add("--seeds", type=int, default=5, help="seeds 0, 1, ... (default 5)")
     add("--estimators", nargs="+", default=list(ESTIMATORS), help="the first one is compared with")
     add("--dir", type=Path, default=Path("runs/learning"), help="where the runs are kept")
+    add("--markdown", action="store_true", help="print the table as docs/results.md has it")
     args = bench.parse()
     directory = args.dir / (f"{args.task}-quick" if args.quick else args.task)
     budget = Budget(2, 2, 4, 1, 20) if args.quick else Budget()
-    console = Console(stderr=args.json)
+    console = Console(stderr=args.json or args.markdown)
     runs = [
         _run(directory, LESSONS[args.task], estimator, seed, budget, console)
         for seed in range(min(args.seeds, 2) if args.quick else args.seeds)
@@ -117,6 +118,8 @@ def main() -> None:
     ]
     if args.json:
         sys.stdout.write(orjson.dumps(figures(runs)).decode() + "\n")
+    elif args.markdown:
+        print(markdown(runs, budget))
     else:
         console.print(table(runs, budget))
 
@@ -194,27 +197,39 @@ def figures(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
+def rows(runs: Sequence[Run], budget: Budget) -> list[list[str]]:
+    """A heading, and a row per estimator."""
+    looks = [f"step {s}" for s in range(0, budget.steps + 1, budget.look_every)]
+    names = list(dict.fromkeys(r.estimator for r in runs))
+    over = f"over {names[0]}"
+    return [
+        ["estimator", *looks, "curve", over, "end", over, "turns"],
+        *[_row(runs, name, first=name == names[0]) for name in names],
+    ]
+
+
+def _row(runs: Sequence[Run], name: str, *, first: bool) -> list[str]:
+    of = [r for r in runs if r.estimator == name]
+    looks = [f"{mean(at):.1%}" for at in zip(*[r.success for r in of], strict=True)]
+    over = ["", ""] if first else [_points(gains(runs, name, what)) for what in ("curve", "end")]
+    curve, end = _share(interval([r.curve for r in of])), _share(interval([r.end for r in of]))
+    return [name, *looks, curve, over[0], end, over[1], f"{mean(r.turns for r in of):.2f}"]
+
+
 def table(runs: Sequence[Run], budget: Budget) -> Table:
-    """One row per estimator."""
-    steps = range(0, budget.steps + 1, budget.look_every)
-    first = runs[0].estimator
-    out = Table(
-        "estimator", *[f"step {s}" for s in steps], "curve", f"over {first}", "end", f"over {first}", "turns"
-    )
-    for name in dict.fromkeys(r.estimator for r in runs):
-        of = [r for r in runs if r.estimator == name]
-        looks = [f"{mean(at):.1%}" for at in zip(*[r.success for r in of], strict=True)]
-        over = ["", ""] if name == first else [_points(gains(runs, name, w)) for w in ("curve", "end")]
-        out.add_row(
-            name,
-            *looks,
-            _share(interval([r.curve for r in of])),
-            over[0],
-            _share(interval([r.end for r in of])),
-            over[1],
-            f"{mean(r.turns for r in of):.2f}",
-        )
+    """For a terminal."""
+    heading, *body = rows(runs, budget)
+    out = Table(*heading, box=None)
+    for row in body:
+        out.add_row(*row)
     return out
+
+
+def markdown(runs: Sequence[Run], budget: Budget) -> str:
+    """For a document."""
+    heading, *body = rows(runs, budget)
+    lines = [heading, ["---"] * len(heading), *body]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _share(value: tuple[float, float, float]) -> str:

@@ -15,8 +15,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from palestra.training import losses, samplers
-from palestra.training.advantages import compat, estimators, reweighting, similarity
+from palestra.training import config, decisions, losses, samplers
+from palestra.training.advantages import adjusters, compat, estimators, reshapers, returns, similarity
+from palestra.training.losses import objective
+from palestra.training.proximal import proximals
+from palestra.training.replay import replays
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "algorithms.md"
@@ -43,20 +46,37 @@ def render() -> str:
     covered = estimators | {"similar_anchors": similarity.similar_anchors}
     sections = [
         TITLE,
+        f"## How a run names them\n\n{(config.__doc__ or '').strip()}\n",
+        "## From recorded rollouts to decisions\n",
+        f"{fenced(decisions.__doc__)}\n",
+        *entries({"discounted_returns": returns.discounted_returns}.items(), tests),
+        "## Rewards changed before\n",
+        "In `palestra.training.advantages.reshapers`, by name.\n",
+        *entries(reshapers.items(), tests),
         "## Advantages\n",
         "Estimators are in `palestra.training.advantages.estimators`, by name.\n",
         *entries(covered.items(), tests),
         "## Advantages changed afterwards\n",
-        "In `palestra.training.advantages.reweighting`.\n",
-        *entries(functions(reweighting), tests),
+        "In `palestra.training.advantages.adjusters`, by name.\n",
+        *entries(adjusters.items(), tests),
         "## Quirks of published code\n",
         f"{fenced(compat.__doc__)}\n\n{fenced(quirk_list())}\n",
         "## Losses\n",
-        f"In `palestra.training.losses`.\n\n{fenced(losses.__doc__)}\n",
+        f"In `palestra.training.losses`; a run names {named(losses.losses)} as `loss`.\n\n{fenced(losses.__doc__)}\n",
         *entries(public(losses), tests),
+        "## Importance corrections\n",
+        "A run names them as `correction`; they compare the proximal policy with the one that sampled.\n",
+        *entries(objective.corrections.items(), tests),
+        "## Proximal policies\n",
+        "A run names them as `proximal`.\n",
+        *entries(proximals.items(), tests),
         "## Samplers, allocators, filters and schedules\n",
-        "In `palestra.training.samplers`.\n",
+        f"In `palestra.training.samplers`; a run names {named(samplers.samplers)} as `sampler`.\n",
+        f"{fenced(samplers.registry.__doc__)}\n",
         *entries(public(samplers), tests),
+        "## Replay\n",
+        "A run names them as `replay`.\n",
+        *entries(replays.items(), tests),
     ]
     return "\n".join(sections).rstrip() + "\n"
 
@@ -67,10 +87,9 @@ def public(module: Any) -> list[tuple[str, Any]]:
     return [(name, item) for name, item in found if inspect.isroutine(item) or inspect.isclass(item)]
 
 
-def functions(module: Any) -> list[tuple[str, Any]]:
-    """The functions that a module defines, in order of name."""
-    found = inspect.getmembers(module, inspect.isfunction)
-    return [(name, item) for name, item in found if item.__module__ == module.__name__]
+def named(registry: Iterable[str]) -> str:
+    """Names of a registry, in order."""
+    return ", ".join(f"`{name}`" for name in registry)
 
 
 def entries(items: Iterable[tuple[str, Any]], tests: dict[Path, str]) -> list[str]:

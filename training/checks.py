@@ -5,11 +5,13 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
+from palestra.tasks.task import Task, TaskSet
 from palestra.training.advantages import adjusters, estimators, reshapers
 from palestra.training.config import Options, TrainConfig
-from palestra.training.credit import advantages
+from palestra.training.credit import advantages, needs_baseline
 from palestra.training.decisions import decisions
 from palestra.training.errors import ConfigError
 from palestra.training.layouts import layouts
@@ -40,6 +42,7 @@ _NAMED: Mapping[str, Mapping[str, Any]] = {
     "layout": layouts,
     "optimizer": optimizers,
 }
+_ANY = TaskSet("any", [Task(id="any", family="any", env="any", split="train", instruction="any")])
 
 
 def problems(config: TrainConfig) -> Iterator[str]:
@@ -49,8 +52,14 @@ def problems(config: TrainConfig) -> Iterator[str]:
         yield from names
         return
     yield from _refused("proximal_options", lambda: proximals[config.proximal](**config.proximal_options))
+    sampler = samplers[config.sampler]
+    yield from _refused("sampler_options", lambda: sampler(_ANY, 0, **config.sampler_options))
     yield from _refused("replay_options", lambda: replays[config.replay](0, **config.replay_options))
-    yield from _refused("estimator", lambda: advantages(decisions([]).table, config))
+    nothing = decisions([], {} if needs_baseline(config) else None).table
+    alone = replace(config, adjust=())
+    yield from list(_refused("estimator", lambda: advantages(nothing, alone))) or _refused(
+        "adjust", lambda: advantages(nothing, config)
+    )
     if config.horizon is not None:
         yield from _refused("horizon", lambda: HorizonSchedule(**config.horizon or {}))
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from palestra.rollouts.runner import Job, Runner, RunSpec
 from palestra.tasks.task import Task
 from palestra.training.config import TrainConfig
+from palestra.training.credit import needs_baseline
 from palestra.training.errors import AllFailedError
 from palestra.training.samplers import Allocator, Budget, Draw, Group, HorizonSchedule
 from palestra.trajectories.model import Sampling, Trajectory
 from palestra.trajectories.store import Store
 
-RUN_ID = "train"
-"""Of the rollouts in the store."""
+RUN_ID, GREEDY_RUN_ID = "train", "greedy"
+"""Of the rollouts in the store: those to train on, and those that only say what the likeliest tokens reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class Collected:
     groups: list[Group]
     weights: dict[str, float]
     """By group id: those to train on, with a factor on their advantages."""
+    baselines: dict[str, float] | None = None
+    """By group id: score of a greedy rollout, where the estimator asks for one and it has a score."""
 
 
 class Collector:
@@ -37,6 +40,7 @@ class Collector:
         self._horizon = HorizonSchedule(**config.horizon) if config.horizon else None
         sampling = Sampling(config.temperature, max_tokens=config.max_reply_tokens)
         self._spec = RunSpec(RUN_ID, "train", config.seed, sampling)
+        self._greedy_spec = RunSpec(GREEDY_RUN_ID, "eval", config.seed, replace(sampling, temperature=0.0))
 
     async def step(self, step: int) -> Collected:
         """The rollouts of step `step`, at least one of them with a reward.
@@ -50,7 +54,7 @@ class Collector:
             known = len(self._store)
             collected = await self._rounds(step, prefix)
             if any(t.rollout.reward is not None for t in collected.trajectories):
-                return collected
+                return await self._with_baselines(step, prefix, collected)
             if len(self._store) > known:
                 raise AllFailedError(step + 1, [t.rollout.failure for t in collected.trajectories])
             self._sampler.load_state_dict(before)
@@ -71,6 +75,14 @@ class Collector:
             groups=groups,
             weights={prefix + name: weight for name, weight in weights.items()},
         )
+
+    async def _with_baselines(self, step: int, prefix: str, collected: Collected) -> Collected:
+        """One greedy rollout more per group, where the estimator compares with it."""
+        if not needs_baseline(self._config):
+            return collected
+        jobs = [job for g in collected.groups for job in self._jobs(step, prefix, Draw(g.task, g.name, 1), 0)]
+        greedy = [t.rollout for t in await self._runner.run(jobs, self._greedy_spec)]
+        return replace(collected, baselines={r.group_id: r.reward for r in greedy if r.reward is not None})
 
     def _jobs(self, step: int, prefix: str, draw: Draw, first: int) -> list[Job]:
         task = draw.task if self._horizon is None else _shortened(draw.task, self._horizon.at(step))

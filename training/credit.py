@@ -50,9 +50,16 @@ class Credit:
         ]
 
 
-def give_credit(trajectories: Sequence[Trajectory], config: TrainConfig) -> Credit:
-    """Rewards reshaped, the estimator, advantages adjusted."""
-    rows = decisions(trajectories)
+def needs_baseline(config: TrainConfig) -> bool:
+    """Whether credit is computed from the score of a greedy rollout of each group."""
+    return config.estimator == "remax"
+
+
+def give_credit(
+    trajectories: Sequence[Trajectory], config: TrainConfig, baselines: Mapping[str, float] | None = None
+) -> Credit:
+    """Rewards reshaped, the estimator, advantages adjusted; `baselines` as in `decisions`."""
+    rows = decisions(trajectories, baselines)
     return Credit(rows, advantages(rows.table, config))
 
 

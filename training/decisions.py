@@ -17,7 +17,7 @@ the one mask that every estimator, the loss and the samplers go by.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -42,7 +42,7 @@ class Decisions:
     keys: list[tuple[str, int]]
 
 
-def decisions(trajectories: Sequence[Trajectory]) -> Decisions:
+def decisions(trajectories: Sequence[Trajectory], baselines: Mapping[str, float] | None = None) -> Decisions:
     """The step table of recorded rollouts: one row per trained call.
 
     A row's reward is the sum over the steps its call caused; what the score holds beyond that (an outcome graded
@@ -52,10 +52,15 @@ def decisions(trajectories: Sequence[Trajectory]) -> Decisions:
     Optional columns, of RECORDED: `node` names a decision by all tokens up to it, so rollouts share it for as long as
     they went the same way; `action` is the first action; `duration_s` of its steps; `logprob` the mean over its
     tokens; `energy` sums (1 - p)^2, its value where the rest of the probability is spread thin and a lower bound
-    elsewhere; `process` the rewards of its steps but the one that ended the episode; `weight` 1.
+    elsewhere; `process` the rewards of its steps but the one that ended the episode; `weight` 1. With `baselines`,
+    scores of a greedy rollout by group id, also `baseline`; a group without one is not valid, since there is nothing
+    to compare it with.
     """
     rows = [row for t in trajectories for row in _rows(t)]
-    names = ("group", "rollout", "turn", "reward", "anchor", "valid", "tokens", *RECORDED)
+    names: tuple[str, ...] = ("group", "rollout", "turn", "reward", "anchor", "valid", "tokens", *RECORDED)
+    if baselines is not None:
+        names = (*names, "baseline")
+        rows = [row | _compared(row, baselines) for row in rows]
     assert EXTRAS.keys() >= set(RECORDED)
     columns: dict[str, list[Any]] = {name: [row[name] for row in rows] for name in names}
     keys = [(row["rollout"], row["seq"]) for row in rows]
@@ -91,6 +96,11 @@ def _rows(t: Trajectory) -> Iterator[dict[str, Any]]:
             "weight": 1.0,
             "branch": branches[turn],
         }
+
+
+def _compared(row: Mapping[str, Any], baselines: Mapping[str, float]) -> dict[str, Any]:
+    group = row["group"]
+    return {"baseline": baselines.get(group, 0.0), "valid": row["valid"] and group in baselines}
 
 
 def _rewards(t: Trajectory, calls: Sequence[Call], caused: dict[int, list[EnvStep]]) -> list[float]:

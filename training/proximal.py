@@ -132,10 +132,12 @@ def swapped(policy: Policy, weights: Mapping[str, Tensor]) -> Iterator[None]:
 
 
 def _loglinear() -> Proximal:
+    """`proximal_logprobs` of kind loglinear: no forward pass."""
     return Approximated("loglinear")
 
 
 def _linear() -> Proximal:
+    """`proximal_logprobs` of kind linear: no forward pass."""
     return Approximated("linear")
 
 

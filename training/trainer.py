@@ -152,7 +152,7 @@ class Trainer:
         started = time.perf_counter()
         collected = await self._collector.step(self.step)
         rolled_out = time.perf_counter()
-        credit = give_credit(collected.trajectories, self.config)
+        credit = give_credit(collected.trajectories, self.config, collected.baselines)
         self._keep_advantages(collected.trajectories, credit.by_call())
         batches = self._batches(self._chosen(collected, credit))
         update = await asyncio.to_thread(self._updater.run, batches, self.step)

@@ -85,7 +85,16 @@ def test_it_trains_continues_and_starts_over(palestra: Command, recipe: Write, t
             "{gama = 1}",
             "train.estimator_options: gigpo has no gama, did you mean gamma?",
         ),
-        ("aggregation", '"mean"', "train.aggregation: input should be 'token-mean' or 'rollout-mean'"),
+        ("aggregation", '"mean"', "train.aggregation: input should be 'token-mean', 'rollout-mean'"),
+        ("loss", '"gpso"', "train.loss: there is no 'gpso', did you mean gspo?"),
+        (
+            "sampler",
+            '"magic"',
+            "train.sampler: there is no 'magic'; there are uniform, dps, vade, difficulty, dapo",
+        ),
+        ("replay", '"recnt"', "train.replay: there is no 'recnt', did you mean recent?"),
+        ("adjust", '[{name = "d3s", shar = 1}]', "train.adjust: d3s has no shar, did you mean share?"),
+        ("adjust", '[{name = "confidence_punished"}]', "train.adjust: column 'log_ratio' is needed"),
     ],
 )
 def test_a_wrong_key_is_named(palestra: Command, recipe: Write, key: str, value: str, said: str) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import SequenceMatcher
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from palestra.training.advantages import (
     dr_grpo,
@@ -19,6 +22,7 @@ from palestra.training.advantages import (
     opo,
     passk_grpo,
     portool,
+    prorag,
     reinforce_plus_plus,
     reinforce_plus_plus_baseline,
     rloo,
@@ -28,6 +32,7 @@ from palestra.training.advantages import (
     treepo,
     treeps_rag,
     ui_s1,
+    vcpo,
 )
 from palestra.training.advantages.compat import quirks
 from palestra.training.advantages.reweighting import (
@@ -35,7 +40,10 @@ from palestra.training.advantages.reweighting import (
     duration_weighted,
     novelty_sharpened,
 )
+from palestra.training.advantages.selection import d3s, largest_variance
+from palestra.training.advantages.shaping import gated
 from palestra.training.advantages.similarity import SubsequenceMatcher, similar_anchors
+from palestra.training.losses import off_policy_baseline
 from palestra.training.table import StepTable
 
 
@@ -316,6 +324,47 @@ class TestReweighting:
         still = table([[1.0]], duration_s=[0.0])
         with pytest.raises(ValueError, match="every duration_s is 0"):
             duration_weighted(grpo(still), still)
+
+
+class TestVcpo:
+    def test_the_baseline_is_nearest_to_what_moves_the_policy_most(self) -> None:
+        rows = table([[1.0], [0.0]], energy=[3.0, 1.0], tokens=[3, 1])
+        assert vcpo(rows) == pytest.approx([0.25, -0.75])
+        assert vcpo(rows, by_length=True) == pytest.approx([0.75, -0.25])
+
+    def test_it_is_the_function_with_exact_norms(self) -> None:
+        rows = table([[1.0], [0.25], [0.0]], energy=[3.0, 1.0, 2.0])
+        exact = off_policy_baseline(np.array([1.0, 0.25, 0.0]), np.sqrt([3.0, 1.0, 2.0]))
+        assert 1.0 - vcpo(rows)[0] == pytest.approx(exact)
+
+
+class TestSelection:
+    @given(st.lists(st.integers(-9, 9), min_size=1, max_size=7), st.integers(1, 7))
+    def test_no_other_choice_varies_more(self, values: list[int], count: int) -> None:
+        x, count = np.array(values, np.float64), min(count, len(values))
+        kept = largest_variance(x, count)
+        assert kept.sum() == count
+        best = max(np.var(x[list(chosen)]) for chosen in combinations(range(len(x)), count))
+        assert np.var(x[kept]) == pytest.approx(best)
+
+    def test_the_middle_of_a_group_is_left_out(self) -> None:
+        rows = table([[1.0], [0.5], [0.0], [0.5]])
+        got = d3s(dr_grpo(rows), rows, share=0.5)
+        assert got.tolist() == [0.5, 0.0, -0.5, 0.0]
+
+
+class TestGatedRewards:
+    def test_low_rewards_count_only_where_the_high_one_was_reached(self) -> None:
+        rows = table([[0.0, 1.0], [0.0, 0.5]], process=[0.25, 0.25, 9.0, 9.0])
+        assert gated(rows).reward.tolist() == [0.25, 1.25, 0.0, 0.5]
+        assert gated(rows, threshold=0.5, weight=2.0).scores().tolist() == [2.0, 36.5]
+
+
+class TestProRag:
+    def test_two_granularities(self) -> None:
+        rows = table([[0.0, 1.0], [0.0, 0.0]], process=[1.0, 0.0, 0.0, 1.0])
+        got = prorag(rows, process_weight=0.5, norm="none")
+        assert got == pytest.approx([0.5 + 0.25, 0.5 - 0.25, -0.5 - 0.25, -0.5 + 0.25])
 
 
 class TestQuirks:

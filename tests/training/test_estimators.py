@@ -42,6 +42,7 @@ SCALE_FREE = {
 SCALES_ALONG = {
     "dr_grpo",
     "rloo",
+    "vcpo",
     "opo",
     "gpg",
     "remax",

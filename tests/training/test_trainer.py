@@ -18,7 +18,13 @@ from palestra.rollouts.local import local
 from palestra.tasks.task import TaskSet
 from palestra.training.checkpoint import Checkpoints
 from palestra.training.config import TrainConfig
-from palestra.training.errors import AllFailedError, CheckpointError, DivergedError, UnfaithfulError
+from palestra.training.errors import (
+    AllFailedError,
+    CheckpointError,
+    ConfigError,
+    DivergedError,
+    UnfaithfulError,
+)
 from palestra.training.policy import Policy
 from palestra.training.trainer import StepResult, Trainer, read_history
 from palestra.trajectories.sample import samples
@@ -39,10 +45,15 @@ async def make_trainer(
     async with AsyncExitStack() as stack:
 
         async def make(
-            config: TrainConfig = CONFIG, *, tasks: TaskSet | None = None, run_dir: Path | None = None
+            config: TrainConfig = CONFIG,
+            *,
+            tasks: TaskSet | None = None,
+            run_dir: Path | None = None,
+            name: str = "run",
+            deterministic: bool = False,
         ) -> Trainer:
-            where = run_dir or tmp_path / "run"
-            engine = TorchEngine.load(model_dir)
+            where = run_dir or tmp_path / name
+            engine = TorchEngine.load(model_dir, deterministic=deterministic)
             rendering = Rendering.load(model_dir)
             store = stack.enter_context(Store.open(where / "store", write=True))
             running = await stack.enter_async_context(local(engine, rendering, store=store))
@@ -72,6 +83,11 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
         {"estimator": "grpo", "aggregation": "rollout-mean"},
         {"updates_per_step": 2, "token_budget": 200, "estimator_options": {"gamma": 0.9}},
         {"temperature": 0.7},
+        {"sampler": "dps", "loss": "gspo", "aggregation": "rollout-mean"},
+        {"replay": "recent", "proximal": "ewma", "loss": "decoupled", "kl_weight": 0.01, "kl": "k3"},
+        {"adjust": ({"name": "novelty_sharpened", "strength": 0.5}, {"name": "d3s", "share": 0.75})},
+        {"reshape": ({"name": "gated"},), "entropy_weight": 0.01, "token_share": 0.8},
+        {"proximal": "step", "correction": "sequence-mis", "scale_by_ess": True, "updates_per_step": 2},
     ],
 )
 async def test_two_steps(make_trainer: MakeTrainer, changes: dict[str, Any]) -> None:
@@ -103,6 +119,97 @@ async def test_two_steps(make_trainer: MakeTrainer, changes: dict[str, Any]) -> 
         assert meta == {"estimator": trainer.config.estimator, "version": step}
     sampled = sum(int(s.loss_mask.sum()) for t in store for s in samples(t))
     assert sampled == sum(r.sampled_tokens for r in seen)
+
+
+async def test_groups_of_varying_size(make_trainer: MakeTrainer) -> None:
+    """DARS plays more of what is seldom solved, and XRPO of what is uncertain; ids stay distinct."""
+    for number, sampler in enumerate(("dars", "xrpo", "gdro_rollout")):
+        trainer = await make_trainer(replace(CONFIG, sampler=sampler, group_size=6), name=f"run{number}")
+        await trainer.train(ignore)
+        assert [r.step for r in trainer.history] == [1, 2]
+        ids = trainer._store.ids()
+        assert len(ids) == len(set(ids)) == sum(r.rollouts for r in trainer.history)
+
+
+async def test_what_is_played_for_nothing_is_not_trained_on(
+    make_trainer: MakeTrainer, parity_tasks: MakeTasks
+) -> None:
+    """DAPO: groups of equal scores are played and recorded, and left out of the batch."""
+    trainer = await make_trainer(replace(CONFIG, steps=1, sampler="dapo", group_size=2, groups_per_step=3))
+    trained: list[str] = []
+    batches = trainer._batches
+
+    def watched(chosen: Any) -> Any:
+        trained.extend(e.group_id for _, e in chosen)
+        assert all(e.informative for _, e in chosen)
+        return batches(chosen)
+
+    trainer._batches = watched  # type: ignore[method-assign]
+    await trainer.train(ignore)
+    scores: dict[str, set[float | None]] = {}
+    for t in trainer._store:
+        scores.setdefault(t.rollout.group_id, set()).add(t.rollout.reward)
+    assert {g for g, values in scores.items() if len(values) > 1} >= set(trained) != set()
+
+
+async def test_replayed_rollouts_bring_the_versions_that_sampled_them(make_trainer: MakeTrainer) -> None:
+    trainer = await make_trainer(replace(CONFIG, steps=3, replay="recent", replay_options={"share": 1.0}))
+    seen: list[set[int]] = []
+    batches = trainer._batches
+
+    def watched(chosen: Any) -> Any:
+        made = batches(chosen)
+        seen.append(set(made[0].versions[made[0].loss_mask].tolist()))
+        return made
+
+    trainer._batches = watched  # type: ignore[method-assign]
+    await trainer.train(ignore)
+    assert seen[0] == {0} and seen[2] > {2}
+    assert all(r.logprob_gap < 1e-4 for r in trainer.history)
+
+
+async def test_an_interrupted_run_ends_with_the_same_bits(make_trainer: MakeTrainer) -> None:
+    """Sampler, replay buffer and averaged policy are in the checkpoint."""
+    config = replace(
+        CONFIG,
+        steps=3,
+        sampler="dars",
+        sampler_options={"tasks": "vade"},
+        replay="remix",
+        proximal="ewma",
+        loss="decoupled",
+    )
+    whole = await make_trainer(config, name="whole", deterministic=True)
+    await whole.train(ignore)
+    first = await make_trainer(replace(config, steps=1), name="parts", deterministic=True)
+    await first.train(ignore)
+    first._store.close()
+    second = await make_trainer(config, name="parts", deterministic=True)
+    await second.train(ignore)
+    assert same(weights(whole), weights(second))
+    assert whole.sampler.state_dict() == second.sampler.state_dict()
+    assert whole._replay.state_dict() == second._replay.state_dict()
+    assert sorted(whole._store.ids()) == sorted(second._store.ids())
+
+
+async def test_remax_plays_a_greedy_rollout_of_each_group_and_does_not_train_on_it(
+    make_trainer: MakeTrainer,
+) -> None:
+    trainer = await make_trainer(replace(CONFIG, steps=1, estimator="remax", group_size=2))
+    await trainer.train(ignore)
+    greedy = {r.group_id: r.reward for r in trainer._store.rollouts(run_id="greedy")}
+    trained = list(trainer._store.rollouts(run_id="train"))
+    assert len(greedy) == 2 and len(trained) == trainer.history[0].rollouts == 4
+    for rollout in trained:
+        values, _ = trainer._store.overlay(rollout.rollout_id, "advantages") or (None, {})
+        assert values is not None and rollout.reward is not None
+        assert values.tolist() == [rollout.reward - (greedy[rollout.group_id] or 0.0)] * 3
+
+
+async def test_a_shorter_horizon_at_first(make_trainer: MakeTrainer) -> None:
+    trainer = await make_trainer(replace(CONFIG, horizon={"turns": [1, 3], "steps_per_stage": 1}))
+    await trainer.train(ignore)
+    assert [r.turns for r in trainer.history] == [1.0, 3.0]
 
 
 async def test_checkpoints_follow_the_steps(make_trainer: MakeTrainer, tmp_path: Path) -> None:
@@ -262,6 +369,12 @@ class TestRefusals:
     async def test_an_unknown_estimator(self, make_trainer: MakeTrainer) -> None:
         with pytest.raises(ValueError, match="estimator: there is no .magic.; there are grpo, gigpo"):
             await make_trainer(replace(CONFIG, estimator="magic"))
+
+    @pytest.mark.parametrize("key", ["sampler", "replay", "loss", "correction", "proximal"])
+    async def test_any_other_unknown_name(self, make_trainer: MakeTrainer, key: str) -> None:
+        changes: dict[str, Any] = {key: "magic"}
+        with pytest.raises(ConfigError, match=f"{key}: there is no 'magic'(; there are|, did you mean mis)"):
+            await make_trainer(replace(CONFIG, **changes))
 
 
 async def test_a_run_continues_where_it_was(make_trainer: MakeTrainer, tmp_path: Path) -> None:

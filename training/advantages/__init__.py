@@ -36,6 +36,7 @@ from palestra.training.advantages.token_baseline import optimal_token_baseline
 from palestra.training.advantages.tree_value import portool, treeps_rag
 from palestra.training.advantages.treepo import spo, tree_progress, treepo
 from palestra.training.advantages.ui_s1 import ui_s1
+from palestra.training.advantages.vcpo import vcpo
 from palestra.training.table import StepTable
 from palestra.trajectories.model import FloatArray
 
@@ -65,6 +66,7 @@ estimators: dict[str, Estimator] = {
     "portool": portool,
     "optimal_token_baseline": optimal_token_baseline,
     "prorag": prorag,
+    "vcpo": vcpo,
 }
 """Estimators by name."""
 
@@ -108,4 +110,5 @@ __all__ = [
     "treepo",
     "treeps_rag",
     "ui_s1",
+    "vcpo",
 ]

@@ -16,7 +16,8 @@ def prorag(
     """A_it = A^O_i + w * A^P_it: GRPO's advantage of the outcome, and the decision's process reward in its group.
 
     A^O_i compares the rollout's score with those of its task. A^P_it = (p_it - mean) / (std + eps) over all decisions
-    of the task, if it has several rollouts, p the column `process`: the reward of the decision itself, from a process reward model or the world.
+    of the task, if it has several rollouts, p the column `process`: the reward of the decision itself, from a process
+    reward model or the world.
     experimental: Source is the idea of ProRAG alone, advantages of two granularities added up; its formula, and the
     weight, are assumed.
 

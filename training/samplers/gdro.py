@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -80,16 +81,16 @@ class PromptGdro(FixedGroups):
 
 
 class RolloutGdro(FixedGroups):
-    """Each difficulty class learns how many rollouts its groups get, at a price that holds the budget.
+    """Each difficulty class learns how many rollouts its groups get, within the budget.
 
     An arm of class c is a group size n from `least` to 3 * group_size; arms are chosen together, the most probable
-    combination that spends at most the budget. The cost of an arm is J + price * (n - group_size), J = p (1 - p) / n,
-    the variance of the group's mean; log-weights fall by eta * cost / probability (EXP3). The price rises by 0.05 *
-    (mean n - group_size) per step. A task not seen before is in the middle class. Source: kishanpb/verl-gdro
-    (Rollout-GDRO).
+    combination that spends at most the budget. The cost of an arm is J(n) = p (1 - p) / n, the variance of the
+    group's mean, in units of 1 / group_size; log-weights fall by eta * cost and by `decay`. A task not seen before is
+    in the middle class. Source: kishanpb/verl-gdro (Rollout-GDRO).
 
-    experimental: the code was read and not run; J, the class of a task (its last success) and a probability floor in
-    place of EXP3P's confidence term are assumed.
+    experimental: the code was read and not run, and what it takes for J is assumed. Departures: the cost of every
+    size is known, so all arms learn, where the code learns from the one that was played (EXP3P); the budget is a bound
+    and needs no price on rollouts.
     """
 
     def __init__(
@@ -100,56 +101,56 @@ class RolloutGdro(FixedGroups):
         least: int = 2,
         eta: float = 0.65,
         gamma: float = 0.01,
+        decay: float = 0.9,
     ) -> None:
         super().__init__(tasks)
-        self._classes, self._least, self._eta, self._gamma = classes, least, eta, gamma
-        self._log_weights: list[list[float]] = []
-        self._price = 0.0
-        self._success: dict[str, float] = {}
+        self._least, self._eta, self._gamma, self._decay = least, eta, gamma, decay
         self._size = 0
+        self._log_weights: list[list[float]] = [[] for _ in range(classes)]
+        self._success: dict[str, float] = {}
 
     def propose(self, budget: Budget, played: Sequence[Group]) -> list[Draw]:
         """Everything at once, group sizes by class."""
         if played:
             return []
-        self._size = budget.group_size
-        arms = range(self._least, max(3 * budget.group_size, self._least) + 1)
-        if not self._log_weights:
-            self._log_weights = [[0.0] * len(arms) for _ in range(self._classes)]
-        tasks = self._tasks.propose(budget.groups)
-        members = np.bincount([self._class(task.id) for task in tasks], minlength=self._classes)
+        self._begin(budget.group_size)
+        draws = new_groups(self._tasks.propose(budget.groups), 0)
+        of_class = [self._class(draw.task.id) for draw in draws]
+        members = np.bincount(of_class, minlength=len(self._log_weights))
         sizes = _most_probable(np.log(self._probabilities()), members, self._least, budget.rollouts)
-        return [
-            Draw(draw.task, draw.group, sizes[self._class(draw.task.id)]) for draw in new_groups(tasks, 0)
-        ]
+        return [replace(draw, rollouts=sizes[c]) for draw, c in zip(draws, of_class, strict=True)]
 
     def observe(self, played: Sequence[Group]) -> None:
-        """Learn the cost of each size that was played."""
+        """Learn what each size costs the classes that were met."""
         super().observe(played)
-        probabilities = self._probabilities()
-        for group in (g for g in played if g.valid):
-            c, n, p = self._class(group.task.id), len(group.scores), min(max(group.success, 0.0), 1.0)
-            cost = p * (1 - p) / n + self._price * (n - self._size)
-            arm = n - self._least
-            self._log_weights[c][arm] -= self._eta * cost / float(probabilities[c, arm]) / len(played)
-        sizes = [len(g.scores) for g in played]
-        self._price += 0.05 * (float(np.mean(sizes)) - self._size) if sizes else 0.0
+        arms = self._least + np.arange(len(self._log_weights[0]))
+        for c in range(len(self._log_weights)):
+            met = [min(max(g.success, 0.0), 1.0) for g in played if g.valid and self._class(g.task.id) == c]
+            if met:
+                cost = float(np.mean([p * (1 - p) for p in met])) * self._size / arms
+                self._log_weights[c] = (
+                    self._decay * np.array(self._log_weights[c]) - self._eta * cost
+                ).tolist()
         self._success |= {g.task.id: g.success for g in played if g.valid}
 
     def state_dict(self) -> dict[str, Any]:
-        """Also the arms, the price, and the last success of each task."""
-        own = {"arms": self._log_weights, "price": self._price, "success": self._success, "size": self._size}
+        """Also the arms, and the last success of each task."""
+        own = {"arms": self._log_weights, "success": dict(self._success), "size": self._size}
         return super().state_dict() | own
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict`."""
         super().load_state_dict(state)
         self._log_weights = [list(arms) for arms in state["arms"]]
-        self._price, self._size = float(state["price"]), int(state["size"])
-        self._success = dict(state["success"])
+        self._size, self._success = int(state["size"]), dict(state["success"])
+
+    def _begin(self, group_size: int) -> None:
+        arms = max(3 * group_size - self._least, 0) + 1
+        if self._size != group_size:
+            self._size, self._log_weights = group_size, [[0.0] * arms for _ in self._log_weights]
 
     def _class(self, task_id: str) -> int:
-        return difficulty_class(self._success.get(task_id, 0.5), self._classes)
+        return difficulty_class(self._success.get(task_id, 0.5), len(self._log_weights))
 
     def _probabilities(self) -> Floats:
         arms = np.array([softmax(np.array(weights)) for weights in self._log_weights])

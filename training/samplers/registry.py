@@ -50,7 +50,7 @@ class OfTasks:
 
     name: str
 
-    def __call__(self, tasks: TaskSet, seed: int, **options: Any) -> Allocator:
+    def __call__(self, tasks: TaskSet, seed: int, /, **options: Any) -> Allocator:
         return FixedGroups(task_samplers[self.name](tasks, seed, **options))
 
     @property
@@ -65,7 +65,7 @@ class Allocated:
 
     name: str
 
-    def __call__(self, tasks: TaskSet, seed: int, **options: Any) -> Allocator:
+    def __call__(self, tasks: TaskSet, seed: int, /, **options: Any) -> Allocator:
         rest = dict(options)
         inner, inner_options = rest.pop("tasks", "uniform"), rest.pop("task_options", {})
         if inner not in task_samplers:
