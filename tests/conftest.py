@@ -38,7 +38,7 @@ def vllm_server(vllm_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) 
     need((VLLM_HOME / "ready").exists(), "vLLM for the CPU: bash tests/services/vllm.sh")
     options = VllmOptions(
         untied_copy(vllm_model_dir, tmp_path_factory.mktemp("vllm-served")),
-        name="tiny",
+        name="policy",
         python=str(VLLM_HOME / "bin/python"),
         arguments=("--dtype", "float32", "--max-num-seqs", "32", "--enforce-eager"),
         environment={

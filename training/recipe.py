@@ -18,11 +18,12 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from palestra.harness_proxy.rendering import Rendering
-from palestra.rollouts.local import child_engine, local
+from palestra.rollouts.local import local
 from palestra.tasks.registry import load_tasks
 from palestra.tasks.task import Split
 from palestra.training.config import TrainConfig
-from palestra.training.policy import Policy
+from palestra.training.engine import EngineOptions, training_engine
+from palestra.training.policy import Policy, PolicyOptions
 from palestra.training.trainer import Trainer
 from palestra.trajectories.store import Store
 
@@ -38,6 +39,8 @@ class Recipe(BaseModel):
     split: Split = "train"
     run_dir: Path
     """Gets store/ and checkpoints/."""
+    policy: PolicyOptions = PolicyOptions()
+    engine: EngineOptions = EngineOptions()
     deterministic: bool = False
     """Sample one sequence at a time with fixed shapes: slow, but the same bits on every run."""
     train: TrainConfig = TrainConfig()
@@ -50,10 +53,12 @@ async def training(recipe: Recipe, store: Store | None = None) -> AsyncIterator[
     `store`: one that is open for writing already; by default run_dir/store.
     """
     tasks = load_tasks(recipe.tasks, recipe.split)
-    policy, rendering = Policy.load(recipe.model), Rendering.load(recipe.model)
+    policy, rendering = Policy.load(recipe.model, recipe.policy), Rendering.load(recipe.model)
     opened = store if store is not None else Store.open(recipe.run_dir / "store", write=True)
     try:
-        engine = await child_engine(recipe.model, deterministic=recipe.deterministic)
+        engine = await training_engine(
+            recipe.engine, recipe.model, recipe.run_dir, deterministic=recipe.deterministic
+        )
         async with local(engine, rendering, store=opened) as stack:
             tokenizer = recipe.model / "tokenizer.json"
             trainer = Trainer(

@@ -21,10 +21,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from palestra.rollouts.runner import Runner
 from palestra.tasks.task import TaskSet
@@ -34,6 +33,7 @@ from palestra.training.checks import check
 from palestra.training.collect import Collected, Collector
 from palestra.training.config import TrainConfig
 from palestra.training.credit import Credit, give_credit
+from palestra.training.engine import TrainableEngine
 from palestra.training.errors import CheckpointError, TrainingError
 from palestra.training.policy import Policy
 from palestra.training.replay import Entry, replays
@@ -68,14 +68,6 @@ class StepResult:
     sampled_tokens: int
     rollout_s: float
     update_s: float
-
-
-class TrainableEngine(Protocol):
-    """An engine whose weights can be replaced while it serves."""
-
-    async def update_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Serve `weights` from now on, as policy version `version`."""
-        ...
 
 
 class Trainer:

@@ -29,7 +29,7 @@ PROMPT = [1, 2, 3, 50, 60]
 @contextlib.asynccontextmanager
 async def serving(shared: VllmServer, **options: Any) -> AsyncIterator[VllmEngine]:
     """An engine before the shared server, which it leaves running."""
-    engine = VllmEngine(shared.base_url, "tiny", untie=True, **options)
+    engine = VllmEngine(shared.base_url, "policy", untie=True, **options)
     try:
         yield engine
     finally:

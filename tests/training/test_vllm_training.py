@@ -1,0 +1,85 @@
+"""Training with vLLM as the engine: what is trained is what it sampled, and it serves what was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from palestra.harness_proxy.engines.vllm_server import VllmServer
+from palestra.harness_proxy.rendering import Rendering
+from palestra.rollouts.local import local
+from palestra.tasks.task import TaskSet
+from palestra.training.batch import make_batch
+from palestra.training.config import TrainConfig
+from palestra.training.engine import EngineOptions, training_engine
+from palestra.training.policy import Policy
+from palestra.training.trainer import StepResult, Trainer
+from palestra.trajectories.graph import TokenGraph
+from palestra.trajectories.model import Sampling
+from palestra.trajectories.sample import samples
+from palestra.trajectories.store import Store
+
+torch.set_num_threads(1)
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
+CONFIG = TrainConfig(
+    steps=3, groups_per_step=2, group_size=4, max_reply_tokens=6, max_logprob_gap=1e-3, seed=1
+)
+
+
+async def test_a_run_with_vllm_is_faithful_and_serves_what_it_learnt(
+    vllm_server: VllmServer, vllm_model_dir: Path, parity_tasks: Callable[..., TaskSet], tmp_path: Path
+) -> None:
+    options = EngineOptions(kind="vllm", url=vllm_server.base_url, cpu=True)
+    engine = await training_engine(options, vllm_model_dir, tmp_path)
+    published: list[float] = []
+
+    async def on_step(result: StepResult) -> None:
+        assert result.failed == 0 and result.rollouts == 8
+        assert 0 < result.logprob_gap < 1e-3
+        reply = await engine.generate([5, 6, 7], Sampling(temperature=1.0, max_tokens=1, seed=3))
+        assert reply.versions == ((0, result.step),)
+        published.append(reply.logprobs[0])
+
+    with Store.open(tmp_path / "store", write=True) as store:
+        async with local(engine, Rendering.load(vllm_model_dir), store=store) as running:
+            policy, tokenizer = Policy.load(vllm_model_dir), vllm_model_dir / "tokenizer.json"
+            config = replace(CONFIG, layout="tree")
+            trainer = Trainer(
+                config, policy, engine, running.runner, store, parity_tasks(6), tmp_path, tokenizer
+            )
+            await trainer.train(on_step)
+        assert len(set(published)) == 3, "the server's weights change with every step"
+        for trajectory in store:
+            graph = TokenGraph(trajectory.nodes)
+            for call in trajectory.calls:
+                assert call.policy_version == int(trajectory.rollout.group_id.split("/")[0])
+                assert len(graph.path_ids(call.node_id)) > call.prompt_tokens
+            assert sum(int(s.loss_mask.sum()) for s in samples(trajectory)) == sum(
+                len(n.logprobs) for n in trajectory.nodes
+            )
+
+
+async def test_what_vllm_recorded_is_what_the_trainer_computes(
+    vllm_server: VllmServer, vllm_model_dir: Path, parity_tasks: Callable[..., TaskSet], tmp_path: Path
+) -> None:
+    from palestra.rollouts.runner import RunSpec, group_jobs
+
+    engine = await training_engine(
+        EngineOptions(kind="vllm", url=vllm_server.base_url, cpu=True), vllm_model_dir, tmp_path
+    )
+    policy = Policy.load(vllm_model_dir)
+    await engine.probe()
+    await engine.update_weights(policy.weights(), 0)
+    async with local(engine, Rendering.load(vllm_model_dir)) as running:
+        spec = RunSpec("r", "train", 0, Sampling(1.0, max_tokens=12))
+        played = await running.runner.run(group_jobs(list(parity_tasks(4)), 4), spec)
+    views = [s for t in played for s in samples(t)]
+    batch = make_batch(views, {(v.rollout_id, int(q)): 1.0 for v in views for q in np.unique(v.calls)})
+    with torch.no_grad():
+        gaps = [(policy.logprobs(p)[0] - p.logprobs).abs().max() for p in batch.micro_batches(4096, "tree")]
+    assert float(max(gaps)) < 1e-4
