@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,7 +23,7 @@ import orjson
 
 from palestra.harness_proxy.asgi import Receive, Scope, Send, has_left, headers_of, read_body, respond
 from palestra.harness_proxy.dialects import DIALECTS
-from palestra.harness_proxy.dialects.base import Dialect, Reply
+from palestra.harness_proxy.dialects.base import Dialect, Reply, Request
 from palestra.harness_proxy.errors import (
     BadRequestError,
     EngineBusyError,
@@ -145,17 +146,19 @@ class Endpoint:
         digest = hashlib.sha256(body).hexdigest()
         retried = headers.get(b"x-stainless-retry-count", b"0") != b"0"
         try:
-            self._gate.check()
             request = dialect.decode(_parse(body), target)
+            self._gate.check()
             role = role_of_headers(headers)
             if role is not None:
                 request = replace(request, role=role)
             reply = await self._recorder.answer(session, dialect, request, digest, retried)
+            if session.is_owing:
+                session.forgive(_asked(request))
             if request.stream:
                 return dialect.stream(request, reply), _EVENTS, reply
             return dialect.encode(request, reply), _JSON, reply
         except (EngineBusyError, PausedError) as error:
-            session.outage(digest, Failure("provider", "generate", str(error), retryable=True))
+            session.outage(_asked(request), Failure("provider", "generate", str(error), retryable=True))
             raise
         except EngineFailedError as error:
             session.fail(Failure("provider", "generate", str(error)))
@@ -226,6 +229,11 @@ def _parse(body: bytes) -> Any:
         raise BadRequestError(f"the body is not JSON: {error}") from error
 
 
+def _asked(request: Request) -> str:
+    """Names what is asked for, the same when it is asked again: codex then sends other metadata."""
+    return hashlib.sha256(orjson.dumps([request.turns, request.tools])).hexdigest()
+
+
 def _marks(reply: Reply) -> dict[bytes, bytes]:
     if reply.seq is None:
         return {b"x-palestra-stop": (reply.stop or "").encode()}
@@ -235,7 +243,9 @@ def _marks(reply: Reply) -> dict[bytes, bytes]:
 async def _refuse(send: Send, dialect: Dialect, error: RequestError) -> None:
     headers = {b"content-type": _JSON}
     if error.retry_after_s is not None:
-        headers[b"retry-after"] = b"%g" % error.retry_after_s
+        # Whole seconds, or codex does not ask again; the SDKs of OpenAI and Anthropic take milliseconds too.
+        headers[b"retry-after"] = b"%d" % max(1, math.ceil(error.retry_after_s))
+        headers[b"retry-after-ms"] = b"%d" % (1000 * error.retry_after_s)
     if isinstance(error, EngineFailedError | InternalError):
         headers[b"x-should-retry"] = b"false"
     await respond(send, dialect.status(error), dialect.error(error), headers)

@@ -10,6 +10,9 @@ decides, else the latest. Assistant messages in a row may be one reply in pieces
 A reply that comes back without its reasoning is continued as it was sampled ("splice", the default), or is
 taken for another one and rendered as it came ("fork", with a drift of kind reasoning).
 
+Messages between two replies may come back joined or split (runs.py): where they end at a place at which a reply
+was sampled, they are that place.
+
 Items that were sent before in the same order are compared as they are, which is C speed, so a turn costs
 Python work only for what is new. What this is not: the token graph. Two texts that tokenise alike are two
 points here.
@@ -17,15 +20,17 @@ points here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Any, Literal
 
-import orjson
-
+from palestra.harness_proxy.points import Point, first_difference, message_of
+from palestra.harness_proxy.runs import note_end, same_end
 from palestra.trajectories.model import Drift, Message
+from palestra.trajectories.normal import normal_form
+
+__all__ = ["DroppedReasoning", "History", "Point"]
 
 DroppedReasoning = Literal["splice", "fork"]
 """What a reply that comes back without its reasoning is: the same one, or another."""
@@ -34,44 +39,8 @@ _THREADS = 4
 """Conversations of one session that are remembered as sent; more are read in full."""
 _PIECES = 16
 """Assistant messages in a row that are tried as pieces of one reply."""
-
-
-@dataclass(eq=False)
-class Point:
-    """One message in its history. Those that the engine sampled have a `node_id`."""
-
-    parent: Point | None = None
-    message: Message | None = None
-    node_id: int | None = None
-    drift: Drift | None = None
-    depth: int = 0
-    children: dict[Hashable, Point] = field(default_factory=dict)
-    replies: list[Point] = field(default_factory=list)
-
-    @cached_property
-    def form(self) -> Hashable:
-        """What stays the same when a harness writes the message again."""
-        return normal_form(self.message) if self.message is not None else None
-
-    def up(self) -> Iterator[Point]:
-        """This point and those above it, without the root."""
-        point = self
-        while point.parent is not None:
-            yield point
-            point = point.parent
-
-    def messages(self) -> list[Message]:
-        """The history that ends here."""
-        return [p.message for p in self.up() if p.message is not None][::-1]
-
-    def since_reply(self) -> tuple[Point | None, list[Point]]:
-        """The nearest sampled reply at or above, and the points below it in order."""
-        tail: list[Point] = []
-        for point in self.up():
-            if point.node_id is not None:
-                return point, tail[::-1]
-            tail.append(point)
-        return None, tail[::-1]
+_TURNS = 64
+"""Turns that are read again where a history departs in the middle of what follows a reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +85,13 @@ class History:
         points = thread.points[:shared] if thread is not None else []
         while points and points[-1] is None:
             points.pop()
-        point = (points[-1] if points else None) or self._roots.setdefault(tools_sha256, Point())
         new = [(read(turn), reply_id(turn)) for turn in turns[len(points) :]]
+        root = self._roots.setdefault(tools_sha256, Point())
+        last = points[-1] if points else None
+        asked = last is not None and bool(last.replies) and bool(new) and _is_reply(new[0])
+        if new and not asked and (lost := _back_to_reply(points, root)):
+            new = [(read(turn), reply_id(turn)) for turn in turns[len(points) : len(points) + lost]] + new
+        point = (points[-1] if points else None) or root
         position = 0
         while position < len(new):
             point, taken = self._advance(point, new, position)
@@ -131,6 +105,8 @@ class History:
         """`reply` was sampled at `point`, is `node_id` of the token graph and was sent under `reply_id`."""
         sampled = Point(point, reply, node_id, None, point.depth + 1)
         self._by_reply_id[reply_id] = sampled
+        if not point.replies:
+            note_end(point)
         point.replies.append(sampled)
         self._replies.append(sampled)
         self._by_call_id.update((call.id, sampled) for call in reply.tool_calls)
@@ -158,6 +134,11 @@ class History:
             reply = self._in_pieces(point, [messages[0] for messages, _ in pieces[:count]])
             if reply is not None:
                 return reply, count
+        if point.ends and not pieces:
+            run = list(takewhile(_has_no_reply, islice(new, position, None)))
+            end = same_end(point, [message for messages, _ in run for message in messages])
+            if end is not None:
+                return end, len(run)
         for message in messages:
             point = self._step(point, message, reply_id)
         return point, 1
@@ -171,7 +152,7 @@ class History:
             tuple(call for p in pieces for call in p.tool_calls),
         )
         reply = self._recorded(point, whole)
-        same = reply is not None and _message(reply).content.split() == whole.content.split()
+        same = reply is not None and message_of(reply).content.split() == whole.content.split()
         return reply if same else None
 
     def _step(self, point: Point, message: Message, reply_id: str | None = None) -> Point:
@@ -207,17 +188,31 @@ class History:
         if counterpart is not None and counterpart.parent is point and _lacks_reasoning(message, counterpart):
             return Drift("reasoning", point.depth)
         if counterpart is not None and counterpart.parent is not None:
-            return _first_difference(counterpart.parent, point)
+            return first_difference(counterpart.parent, point)
         return Drift("message", point.depth) if point.replies else None
 
     def _known(self, message: Message) -> Point | None:
         return next((self._by_call_id[c.id] for c in message.tool_calls if c.id in self._by_call_id), None)
 
 
+def _back_to_reply(points: list[Point | None], root: Point) -> int:
+    """Cut `points` after the last reply in it, if replies are known to follow it; returns how many it lost."""
+    after = (
+        i for i in range(len(points), 0, -1) if (p := points[i - 1]) is not None and p.node_id is not None
+    )
+    kept = next(after, 0)
+    start = points[kept - 1] if kept else root
+    if start is None or not start.ends or len(points) - kept > _TURNS:
+        return 0
+    lost = len(points) - kept
+    del points[kept:]
+    return lost
+
+
 def _same_calls(message: Message, reply: Point) -> bool:
     """Whether the tool calls are those of `reply`, by the ids that were not dropped."""
     ids = [c.id for c in message.tool_calls]
-    known = [c.id for c in _message(reply).tool_calls]
+    known = [c.id for c in message_of(reply).tool_calls]
     return len(ids) == len(known) and all(a in ("", b) for a, b in zip(ids, known, strict=True))
 
 
@@ -226,41 +221,19 @@ def _is_reply(read: _Read) -> bool:
     return len(messages) == 1 and messages[0].role == "assistant"
 
 
+def _has_no_reply(read: _Read) -> bool:
+    return all(message.role != "assistant" for message in read[0])
+
+
 def _lacks_reasoning(message: Message, reply: Point) -> bool:
-    return not message.reasoning and bool(_message(reply).reasoning)
-
-
-def normal_form(message: Message) -> Hashable:
-    """Role, trimmed text, media and tool calls; ids, reasoning and the spelling of arguments do not count."""
-    calls = tuple((c.name, _normal_arguments(c.arguments)) for c in message.tool_calls)
-    return (message.role, message.content.strip(), calls, message.media)
-
-
-def _normal_arguments(arguments: str) -> str | bytes:
-    try:
-        return orjson.dumps(_normal_value(orjson.loads(arguments)), option=orjson.OPT_SORT_KEYS)
-    except (ValueError, TypeError, RecursionError):  # not JSON, or too deep for it
-        return arguments.strip()
-
-
-def _normal_value(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _normal_value(v) for k, v in value.items() if v is not None}
-    if isinstance(value, list):
-        return [_normal_value(v) for v in value]
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+    return not message.reasoning and bool(message_of(reply).reasoning)
 
 
 def _equal(message: Message, reply: Point) -> bool:
     """Whether `message` is `reply` written again. Reasoning that was dropped matches."""
-    reasoning = (_message(reply).reasoning or "").strip()
+    reasoning = (message_of(reply).reasoning or "").strip()
     kept = message.reasoning is None or message.reasoning.strip() == reasoning
     return kept and normal_form(message) == reply.form
-
-
-def _message(point: Point) -> Message:
-    assert point.message is not None
-    return point.message
 
 
 def _shared(old: list[Any], new: list[Any]) -> int:
@@ -269,21 +242,3 @@ def _shared(old: list[Any], new: list[Any]) -> int:
     return next(
         (i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new))
     )
-
-
-def _first_difference(recorded: Point, seen: Point) -> Drift:
-    old, new = list(recorded.up())[::-1], list(seen.up())[::-1]
-    if _root(recorded) is not _root(seen):
-        return Drift("tools", 0)
-    pairs = enumerate(zip(old, new, strict=False))
-    position = next((i for i, (a, b) in pairs if a is not b), min(len(old), len(new)))
-    system = any(
-        _message(p).role == "system" for p in [*old[position : position + 1], *new[position : position + 1]]
-    )
-    return Drift("system" if system else "message", position)
-
-
-def _root(point: Point) -> Point:
-    while point.parent is not None:
-        point = point.parent
-    return point

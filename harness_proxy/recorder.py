@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -55,10 +56,12 @@ class _Prompt:
     drift: Drift | None
     after: int | None
     """The node that a bridged prompt continues."""
+    cached: int = 0
+    """Tokens that the prompt took over from the record."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class Work:
     """What one call carries from step to step."""
 
     session: Session
@@ -121,15 +124,23 @@ class Recorder:
         if session.calls_are_spent():
             return stopped(session, "max_calls", f"The budget of {session.max_calls} calls is used up.", 0)
         tools_sha256 = session.tools_sha256(request.tools)
-        point = session.history.walk(tools_sha256, request.turns, dialect.read, dialect.reply_id)
-        work = _Work(session, dialect.name, digest, request, tools_sha256, point, started_s)
-        prompt = self._prompt(work)
+        read = self._reader(session, dialect)
+        point = session.history.walk(tools_sha256, request.turns, read, dialect.reply_id)
+        work = Work(session, dialect.name, digest, request, tools_sha256, point, started_s)
+        return await self._reply_to(work)
+
+    def _reader(self, session: Session, dialect: Dialect) -> Callable[[Any], Sequence[Message]]:
+        """What makes messages of the items of a history; without attachments, images are refused."""
+        return dialect.read
+
+    async def _reply_to(self, work: Work) -> Reply:
+        session, prompt = work.session, self._prompt(work)
         limit, why = self._path_limit(session)
         if len(prompt.ids) >= limit:
             return stopped(session, why, f"The budget of {limit} tokens is used up.", len(prompt.ids))
         return await self._sample(work, prompt, limit)
 
-    def _prompt(self, work: _Work) -> _Prompt:
+    def _prompt(self, work: Work) -> _Prompt:
         return self._bridge(work) or self._render(work)
 
     def _rendered(self, messages: list[Message], tools: Tools) -> RenderedPrompt:
@@ -138,7 +149,7 @@ class Recorder:
         except RenderingError as error:
             raise BadRequestError(str(error)) from error
 
-    def _bridge(self, work: _Work) -> _Prompt | None:
+    def _bridge(self, work: Work) -> _Prompt | None:
         """Recorded ids plus the new messages, where those are all that is new."""
         reply, tail = work.point.since_reply()
         messages = [p.message for p in tail if p.message is not None]
@@ -151,9 +162,9 @@ class Recorder:
         if prompt is None:
             return None
         array = np.concatenate([path, np.array(prompt.ids[len(path) :], np.int32)])
-        return _Prompt(prompt.ids, array, prompt.segments, "bridge", None, reply.node_id)
+        return _Prompt(prompt.ids, array, prompt.segments, "bridge", None, reply.node_id, len(path))
 
-    def _render(self, work: _Work) -> _Prompt:
+    def _render(self, work: Work) -> _Prompt:
         prompt = self._rendered(work.point.messages(), work.request.tools)
         array = np.array(prompt.ids, np.int32)
         reply, tail = work.point.since_reply()
@@ -168,7 +179,7 @@ class Recorder:
             (budget, "max_path_tokens") if budget is not None and budget <= context else (context, "context")
         )
 
-    async def _sample(self, work: _Work, prompt: _Prompt, limit: int) -> Reply:
+    async def _sample(self, work: Work, prompt: _Prompt, limit: int) -> Reply:
         session = work.session
         seq = session.claim()
         try:
@@ -181,12 +192,11 @@ class Recorder:
 
     def _sampling(self, session: Session, seq: int, request: Request, room: int) -> Sampling:
         wanted = [session.sampling.max_tokens, room, request.max_tokens]
-        seed = session.sampling.seed
         return replace(
             session.sampling,
             max_tokens=min(w for w in wanted if w is not None),
             stop_token_ids=session.sampling.stop_token_ids or self._rendering.stop_token_ids,
-            seed=None if seed is None else _call_seed(seed, seq),
+            seed=call_seed(session.sampling.seed, seq),
         )
 
     async def _generate(self, session: Session, ids: list[int], sampling: Sampling) -> Generation:
@@ -206,7 +216,7 @@ class Recorder:
         return generation
 
     def _commit(
-        self, work: _Work, prompt: _Prompt, seq: int, sampling: Sampling, generation: Generation
+        self, work: Work, prompt: _Prompt, seq: int, sampling: Sampling, generation: Generation
     ) -> Reply:
         session, request = work.session, work.request
         sampled, logprobs = _arrays(generation)
@@ -241,7 +251,7 @@ class Recorder:
         return reply
 
     def _reply(
-        self, work: _Work, prompt: _Prompt, call: Call, message: Message, generation: Generation
+        self, work: Work, prompt: _Prompt, call: Call, message: Message, generation: Generation
     ) -> Reply:
         ids, logprobs = generation.token_ids, generation.logprobs
         texts = [self._rendering.decode([i]) for i in ids] if work.request.logprobs else []
@@ -255,6 +265,8 @@ class Recorder:
             logprobs=tuple(zip(texts, logprobs, strict=False)),
             prompt_ids=tuple(prompt.ids) if work.request.token_ids else (),
             token_ids=tuple(ids) if work.request.token_ids else (),
+            cached_tokens=prompt.cached,
+            reasoning_tokens=self._rendering.reasoning_tokens(message, ids),
         )
 
 
@@ -269,7 +281,10 @@ def _arrays(generation: Generation) -> tuple[IntArray, Any]:
     return sampled, logprobs
 
 
-def _call_seed(seed: int, seq: int) -> int:
+def call_seed(seed: int | None, seq: int) -> int | None:
+    """The seed of call `seq`, a fixed function of the session's; None where that has none."""
+    if seed is None:
+        return None
     digest = hashlib.blake2b(f"{seed}/{seq}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 

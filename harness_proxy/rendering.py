@@ -22,6 +22,7 @@ import orjson
 
 from palestra.harness_proxy.errors import RenderingError
 from palestra.harness_proxy.tokenizer import LocalTokenizer
+from palestra.trajectories.chat import chat_message
 from palestra.trajectories.graph import Segment
 from palestra.trajectories.model import Message, ParseStatus, ToolCall
 
@@ -49,13 +50,21 @@ class Rendering:
         self._renderer = renderer
         self._tokenizer = tokenizer
         self.stop_token_ids: tuple[int, ...] = tuple(renderer.get_stop_token_ids())
+        self._end_of_thought: int | None = tokenizer.convert_tokens_to_ids("</think>")
 
     @classmethod
     def load(
-        cls, model_dir: str | Path, *, family: str | None = None, enable_thinking: bool = False
+        cls,
+        model_dir: str | Path,
+        *,
+        family: str | None = None,
+        enable_thinking: bool = False,
+        keep_thinking: bool = False,
     ) -> Rendering:
         """The format of the model in `model_dir` (tokenizer.json, config.json).
 
+        Templates of thinking models leave the thoughts of earlier turns out once the user speaks again, which
+        begins a new branch; with `keep_thinking` such a turn is bridged too, thoughts included.
         `family` names a renderer, for example "qwen3"; without it `model_type` of config.json decides where
         that is unambiguous. Raises RenderingError.
         """
@@ -66,7 +75,9 @@ class Rendering:
         name = family or _family(config, directory)
         tokenizer = LocalTokenizer(directory / "tokenizer.json")
         try:
-            return cls(create_renderer(tokenizer, _renderer_config(name, enable_thinking)), tokenizer)
+            return cls(
+                create_renderer(tokenizer, _renderer_config(name, enable_thinking, keep_thinking)), tokenizer
+            )
         except (AssertionError, RuntimeError) as error:  # no special token; no vocabulary of gpt-oss
             raise RenderingError(
                 f"the tokenizer in {directory} does not fit family {name!r}: {error}"
@@ -85,7 +96,7 @@ class Rendering:
 
         Raises RenderingError for a history that the family's format does not allow.
         """
-        wire = [_to_wire(m) for m in messages]
+        wire = [chat_message(m) for m in messages]
         try:
             rendered = self._renderer.render(wire, tools=list(tools) or None, add_generation_prompt=True)
         except ValueError as error:
@@ -111,7 +122,7 @@ class Rendering:
         bridged = self._renderer.bridge_to_next_turn(
             previous[: len(prompt_ids)],
             previous[len(prompt_ids) :],
-            [_to_wire(m) for m in messages],
+            [chat_message(m) for m in messages],
             tools=list(tools) or None,
         )
         if bridged is None or bridged.token_ids[:start] != previous:
@@ -139,6 +150,18 @@ class Rendering:
         content = "\n".join(filter(None, [parsed.content, *broken]))
         status: ParseStatus = "malformed" if broken else "ok" if good else "text"
         return Message("assistant", content, parsed.reasoning_content or None, good), status
+
+    def reasoning_tokens(self, message: Message, sampled_ids: Sequence[int]) -> int:
+        """How many of `sampled_ids` are the reasoning of `message`: to the end of </think>, or all where that was
+        not reached. In a format without such a token, as many as its text has alone."""
+        if not message.reasoning:
+            return 0
+        if self._end_of_thought is None:
+            return min(len(self.encode(message.reasoning)), len(sampled_ids))
+        try:
+            return sampled_ids.index(self._end_of_thought) + 1
+        except ValueError:
+            return len(sampled_ids)
 
     def _text(self, ids: Sequence[int]) -> str:
         return self.decode([i for i in ids if i not in self.stop_token_ids])
@@ -168,22 +191,6 @@ def _sampled_arguments(raw: str, arguments: dict[str, Any]) -> str:
         if value == arguments:
             return raw[key.end() : end]
     return json.dumps(arguments, ensure_ascii=False)
-
-
-def _to_wire(message: Message) -> dict[str, Any]:
-    wire: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.tool_calls:
-        wire["tool_calls"] = [
-            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
-            for c in message.tool_calls
-        ]
-    optional = {
-        "reasoning_content": message.reasoning,
-        "tool_call_id": message.tool_call_id,
-        "name": message.name,
-    }
-    wire.update((k, v) for k, v in optional.items() if v is not None)
-    return wire
 
 
 def _message_ends(rendered: Any, messages: Sequence[Message]) -> list[int]:
@@ -240,16 +247,17 @@ def families() -> list[str]:
     return sorted(names - {"auto", "default", "custom"})
 
 
-def _renderer_config(name: str, enable_thinking: bool) -> Any:
+def _renderer_config(name: str, enable_thinking: bool, keep_thinking: bool) -> Any:
     from pydantic import TypeAdapter
     from renderers import RendererConfig
 
     if name not in families():
         raise RenderingError(f"no chat format {name!r}; there are {', '.join(families())}")
     adapter: TypeAdapter[Any] = TypeAdapter(RendererConfig)
-    config = adapter.validate_python({"name": name})
+    chosen: dict[str, Any] = {"name": name, "thinking_retention": "all" if keep_thinking else None}
+    config = adapter.validate_python(chosen)
     if "enable_thinking" in type(config).model_fields:
-        return adapter.validate_python({"name": name, "enable_thinking": enable_thinking})
+        return adapter.validate_python(chosen | {"enable_thinking": enable_thinking})
     if enable_thinking:
         raise RenderingError(f"family {name!r} has no enable_thinking switch: leave it out")
     return config

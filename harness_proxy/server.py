@@ -14,16 +14,21 @@ loop; it starts no thread and keeps everything in memory until the session is cl
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+import tempfile
+from pathlib import Path
 
 from palestra.harness_proxy.endpoint import Endpoint, Gate
 from palestra.harness_proxy.engines.base import Capability, Engine
-from palestra.harness_proxy.errors import CaptureError, ProxyStateError
+from palestra.harness_proxy.engines.hosted import HostedEngine
+from palestra.harness_proxy.errors import CaptureError, ProxyStateError, RenderingError
 from palestra.harness_proxy.history import DroppedReasoning, History
 from palestra.harness_proxy.listener import Listener
 from palestra.harness_proxy.recorder import Recorder
 from palestra.harness_proxy.rendering import Rendering
 from palestra.harness_proxy.sessions import Recording, Session
+from palestra.harness_proxy.text_recorder import TextRecorder
 from palestra.trajectories.model import CaptureLevel, Mode, Sampling
 
 _LEVELS: tuple[CaptureLevel, ...] = ("text", "logprobs", "tokens")
@@ -35,13 +40,14 @@ class Proxy:
     def __init__(
         self,
         engine: Engine,
-        rendering: Rendering,
+        rendering: Rendering | None = None,
         *,
         model_name: str = "palestra",
         max_body_bytes: int = 32 * 2**20,
         retry_after_s: float = 1.0,
     ) -> None:
-        """`retry_after_s` is what callers are told to wait while the proxy is paused or the engine
+        """A model that takes token ids needs its `rendering`; a HostedEngine, of which only text is known, takes
+        none. `retry_after_s` is what callers are told to wait while the proxy is paused or the engine
         unavailable."""
         self.engine = engine
         self.rendering = rendering
@@ -49,7 +55,10 @@ class Proxy:
         self._gate = Gate(retry_after_s)
         self._capability: Capability | None = None
         self._listener: Listener | None = None
-        self._recorder = Recorder(engine, rendering, retry_after_s)
+        self._unix: Listener | None = None
+        self._socket_dir: tempfile.TemporaryDirectory[str] | None = None
+        self._opening = asyncio.Lock()
+        self._recorder = _recorder(engine, rendering, retry_after_s)
         self.app = Endpoint(self._recorder, self._sessions, self._gate, model_name, max_body_bytes)
         """The ASGI application, for tests without a socket: call probe() first."""
 
@@ -82,13 +91,29 @@ class Proxy:
         """http://host:port, without a path; http://palestra while the proxy does not listen."""
         return self._listener.url if self._listener is not None else "http://palestra"
 
+    async def unix_socket(self) -> Path:
+        """A unix socket of the same proxy, for places without a network; made on the first call.
+
+        It lies in a directory that only this user can enter. Raises ProxyStateError before start().
+        """
+        if self._listener is None:
+            raise ProxyStateError("the proxy does not listen: await proxy.start() first")
+        async with self._opening:
+            if self._socket_dir is None:
+                self._socket_dir = tempfile.TemporaryDirectory(prefix="palestra-proxy-")
+                self._unix = await Listener.open_unix(self.app, Path(self._socket_dir.name) / "socket")
+            return Path(self._socket_dir.name) / "socket"
+
     async def aclose(self) -> None:
         """Close every session and stop listening. The engine stays open. Calling it twice is fine."""
         for session in list(self._sessions.values()):
             self.close(session)
-        if self._listener is not None:
-            await self._listener.aclose()
-            self._listener = None
+        for listener in filter(None, (self._listener, self._unix)):
+            await listener.aclose()
+        self._listener = self._unix = None
+        if self._socket_dir is not None:
+            self._socket_dir.cleanup()
+            self._socket_dir = None
 
     def open(
         self,
@@ -144,3 +169,11 @@ class Proxy:
     async def drain(self) -> None:
         """Wait until no call is in flight. Pause first, or new ones keep coming."""
         await self._gate.drain()
+
+
+def _recorder(engine: Engine, rendering: Rendering | None, retry_after_s: float) -> Recorder:
+    if isinstance(engine, HostedEngine):
+        return TextRecorder(engine, retry_after_s)
+    if rendering is None:
+        raise RenderingError("this engine takes token ids: pass Rendering.load(model_dir) to Proxy")
+    return Recorder(engine, rendering, retry_after_s)

@@ -24,6 +24,7 @@ import orjson
 from palestra.harness_proxy.dialects.base import Reply
 from palestra.harness_proxy.errors import BadRequestError, UnknownKeyError
 from palestra.harness_proxy.history import History
+from palestra.harness_proxy.media import Attachments
 from palestra.harness_proxy.roles import with_roles
 from palestra.trajectories.graph import TokenGraph
 from palestra.trajectories.model import Call, Failure, Mode, Node, Sampling
@@ -45,6 +46,8 @@ class Recording:
     failure: Failure | None
     """Set where an answer of ours failed and the harness did not get it by asking again: no reward may
     exist."""
+    blobs: Mapping[str, bytes] = field(default_factory=dict)
+    """Attachments of the messages by SHA-256, for the Trajectory."""
 
 
 @dataclass(eq=False)
@@ -63,6 +66,8 @@ class Session:
     max_path_tokens: int | None = None
     graph: TokenGraph = field(default_factory=TokenGraph)
     history: History = field(default_factory=History)
+    attachments: Attachments = field(default_factory=Attachments)
+    """Images that the harness sent, where the model takes any."""
     calls: list[Call] = field(default_factory=list)
     in_flight: dict[str, asyncio.Future[Reply]] = field(default_factory=dict)
     """By digest of the request body."""
@@ -113,7 +118,6 @@ class Session:
         """Keep a committed call, until told otherwise as one that reached nobody."""
         self.calls.append(call)
         self._undelivered.add(call.seq)
-        self._outages.pop(call.request_sha256, None)
         self._replays[call.request_sha256] = reply
         self._replays.move_to_end(call.request_sha256)
         if len(self._replays) > _REPLAYS:
@@ -179,6 +183,16 @@ class Session:
         """Whether `max_calls` were made or are being made."""
         return self.max_calls is not None and self._next_seq >= self.max_calls
 
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Budgets that ran out so far."""
+        return tuple(self._stops)
+
+    @property
+    def failed(self) -> bool:
+        """Whether something broke for good; a call that could not be served now is not that."""
+        return self._failure is not None
+
     def stop(self, why: str) -> None:
         """A budget ran out."""
         self._stops[why] = None
@@ -192,10 +206,19 @@ class Session:
         """Nothing that this session measured can be trusted. The first cause is kept."""
         self._failure = self._failure or failure
 
-    def outage(self, digest: str, failure: Failure) -> None:
-        """A call could not be served now. Unless the same body is served later, the session failed."""
-        self._outages[digest] = failure
+    def outage(self, asked: str, failure: Failure) -> None:
+        """What was asked for could not be served now. Unless it is served later, the session failed."""
+        self._outages[asked] = failure
         self.note(f"{failure.stage}: {failure.message}")
+
+    @property
+    def is_owing(self) -> bool:
+        """Whether something could not be served yet."""
+        return bool(self._outages)
+
+    def forgive(self, asked: str) -> None:
+        """It was served after all."""
+        self._outages.pop(asked, None)
 
     def recording(self) -> Recording:
         """Everything recorded so far."""
@@ -211,4 +234,5 @@ class Session:
             tuple(self._findings),
             tuple(self._stops),
             failure,
+            self.attachments.blobs,
         )

@@ -12,7 +12,7 @@ from dataclasses import replace
 from palestra.harness_proxy.server import Proxy
 from palestra.harness_proxy.sessions import Recording, Session
 from palestra.rollouts.errors import RolloutError, boundary
-from palestra.rollouts.harnesses.base import Endpoint, Harness
+from palestra.rollouts.harnesses.base import Endpoint, Harness, ProxyLine
 from palestra.rollouts.job import Job, RunSpec
 from palestra.rollouts.pool import EnvPool
 from palestra.rollouts.world import World
@@ -53,7 +53,7 @@ class Attempt:
         failure = recording.failure or failure
         rollout = self._rollout(recording, None if failure is not None else score, failure)
         steps = tuple(self._world.steps) if self._world is not None else ()
-        return Trajectory(rollout, recording.nodes, recording.calls, steps, recording.tools)
+        return Trajectory(rollout, recording.nodes, recording.calls, steps, recording.tools, recording.blobs)
 
     def _open(self) -> Session:
         return self._proxy.open(
@@ -85,7 +85,8 @@ class Attempt:
     async def _act(self, world: World, session: Session) -> None:
         with self._timed("setup"):
             await world.reset()
-        endpoint = Endpoint(session.base_url, session.key, self._rollout_id)
+        line = ProxyLine(self._proxy, session)
+        endpoint = Endpoint(session.base_url, session.key, self._rollout_id, line=line)
         try:
             with self._timed("agent"), boundary("harness", "run"):
                 await self._harness.run(world, endpoint)

@@ -2,6 +2,9 @@
 
     RolloutError   something broke at a named boundary of a rollout
     ResumeError    the store holds a rollout of this name that was played differently (also a ValueError)
+    RecipeError    a recipe that does not exist, or asked to do what it cannot (also a ValueError)
+      - NotInstalledError   the harness is not on this machine; says what to type
+    PlaceError     no command can be run there, or not in isolation (also an OSError)
 
 A bad rollout is data, not a crash: whatever breaks is attributed to one boundary, recorded once on the
 rollout, and never cancels its siblings. Cancellation and a full disk are not failures of a rollout; they stop
@@ -32,6 +35,18 @@ class RolloutError(Exception):
 
 class ResumeError(ValueError):
     """Raised when a run would take a stored rollout for its own that was played differently."""
+
+
+class RecipeError(ValueError):
+    """Raised for an unknown recipe, and for what a recipe cannot do."""
+
+
+class NotInstalledError(RecipeError):
+    """Raised when a harness is not on this machine."""
+
+
+class PlaceError(OSError):
+    """Raised when a place cannot run a command, or not in isolation."""
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 TrajectoryError
   + GraphError            tokens that do not continue what was recorded
+  + ExportError           an export that cannot be written, or not continued, as asked (also a ValueError)
+  + TraceError            a file that is no trace of a known version (also a ValueError)
   + StoreError
       - NoStoreError      there is no store at this path (also a FileNotFoundError)
       - StoreFullError    the disk is full (also an OSError)
@@ -20,6 +22,14 @@ class TrajectoryError(Exception):
 
 class GraphError(TrajectoryError, ValueError):
     """Raised when tokens would break the promise that a path is what the engine saw."""
+
+
+class ExportError(TrajectoryError, ValueError):
+    """Raised when rollouts cannot be exported as asked."""
+
+
+class TraceError(TrajectoryError, ValueError):
+    """Raised when a file is not a trace that can be read."""
 
 
 class StoreError(TrajectoryError):

@@ -117,6 +117,22 @@ class TokenGraph:
             raise GraphError(f"{len(prompt_ids)} prompt tokens, which do not continue node {after}")
         return node_id
 
+    def commit_text(self, messages: Sequence[Message], reply: Message) -> int:
+        """Record a call of which only the text is known: nodes without tokens, shared where messages are equal.
+
+        Returns the id of the reply's node.
+        """
+        parent: int | None = None
+        for message in messages:
+            known = (c for c in self.children(parent) if self.nodes[c].message == message)
+            found = next(known, None)
+            parent = self._append_text(parent, message) if found is None else found
+        return self._append_text(parent, reply)
+
+    def _append_text(self, parent: int | None, message: Message) -> int:
+        nothing = np.empty(0, np.int32), np.empty(0, np.bool_), _NO_LOGPROBS
+        return self._append(Node(len(self.nodes), parent, message, *nothing))
+
     def _append_prompt(self, parent: int | None, message: Message, ids: IntArray) -> int:
         mask = np.zeros(len(ids), np.bool_)
         return self._append(

@@ -229,3 +229,5 @@ class Trajectory:
     steps: tuple[EnvStep, ...] = ()
     tools: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
     """Tool definitions by their digest, as `Call.tools_sha256` names them."""
+    blobs: Mapping[str, bytes] = field(default_factory=dict, compare=False, repr=False)
+    """Attachments of a fresh recording by SHA-256, which `Store.append` keeps; read back with `Store.get_blob`."""

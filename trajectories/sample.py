@@ -31,23 +31,40 @@ class Sample:
     versions: IntArray  # (T,) policy version that sampled the token; -1 where not sampled
 
 
-def samples(trajectory: Trajectory, roles: Collection[Role] = TRAINED_ROLES) -> list[Sample]:
-    """Branches of `trajectory` that have tokens to train, each sampled token carrying loss in exactly one.
+@dataclass(frozen=True, slots=True, eq=False)
+class Branch:
+    """One conversation: the nodes from the root to a trained reply, and which of them it trains."""
+
+    path: tuple[Node, ...]
+    trained: frozenset[int]
+    """Ids of the nodes whose replies carry loss here, and in no other branch."""
+
+
+def branches(trajectory: Trajectory, roles: Collection[Role] = TRAINED_ROLES) -> list[Branch]:
+    """Branches of `trajectory` that have replies to train, each reply trained in exactly one.
 
     A call is trained if its reply was delivered and its role is in `roles`. A branch ends in a trained reply
     with no trained reply below it, so that nothing is computed for what was abandoned.
     """
     graph = TokenGraph(trajectory.nodes)
-    trained = {c.node_id: c for c in trajectory.calls if c.delivered and c.role in roles}
-    by_node = {c.node_id: c for c in trajectory.calls} | trained
-    open_nodes = {n for n in trained if graph.nodes[n].sampled.any()}
-    views = []
+    text = trajectory.rollout.capture_level == "text"
+    trained = {c.node_id for c in trajectory.calls if c.delivered and c.role in roles}
+    open_nodes = {n for n in trained if text or graph.nodes[n].sampled.any()}
+    found = []
     for leaf in _ends(graph, open_nodes):
-        path = graph.path(leaf)
-        carried = open_nodes & {n.node_id for n in path}
-        views.append(_flatten(trajectory.rollout.rollout_id, path, by_node, carried))
+        path = tuple(graph.path(leaf))
+        carried = frozenset(open_nodes & {n.node_id for n in path})
+        found.append(Branch(path, carried))
         open_nodes -= carried
-    return views
+    return found
+
+
+def samples(trajectory: Trajectory, roles: Collection[Role] = TRAINED_ROLES) -> list[Sample]:
+    """`branches` as arrays, each sampled token carrying loss in exactly one; none where no tokens are known."""
+    by_node = {c.node_id: c for c in trajectory.calls}
+    by_node |= {c.node_id: c for c in trajectory.calls if c.delivered and c.role in roles}
+    known = (b for b in branches(trajectory, roles) if b.path[-1].sampled.any())
+    return [_flatten(trajectory.rollout.rollout_id, b, by_node) for b in known]
 
 
 def _ends(graph: TokenGraph, trained: Collection[int]) -> list[int]:
@@ -61,10 +78,11 @@ def _ends(graph: TokenGraph, trained: Collection[int]) -> list[int]:
     return sorted(set(trained) - above)
 
 
-def _flatten(rollout_id: str, path: list[Node], by_node: dict[int, Call], trained: set[int]) -> Sample:
+def _flatten(rollout_id: str, branch: Branch, by_node: dict[int, Call]) -> Sample:
+    path = branch.path
     sizes = [len(n.token_ids) for n in path]
     sampled = np.concatenate([n.sampled for n in path])
-    in_loss = np.repeat([n.node_id in trained for n in path], sizes)
+    in_loss = np.repeat([n.node_id in branch.trained for n in path], sizes)
     logprobs = np.zeros(len(sampled), np.float32)
     logprobs[sampled] = np.concatenate([n.logprobs for n in path])
     seqs = [by_node[n.node_id].seq if n.node_id in by_node else -1 for n in path]
@@ -79,7 +97,7 @@ def _flatten(rollout_id: str, path: list[Node], by_node: dict[int, Call], traine
     )
 
 
-def _versions(path: list[Node]) -> Iterator[IntArray]:
+def _versions(path: tuple[Node, ...]) -> Iterator[IntArray]:
     for node in path:
         versions = np.full(len(node.token_ids), -1, np.int32)
         positions = np.flatnonzero(node.sampled)

@@ -112,6 +112,8 @@ class Store:
             writer = self._writable()
             if self._index.find(rollout.rollout_id) is not None:
                 raise DuplicateError(f"rollout {rollout.rollout_id!r} is committed already in {self.path}")
+            for data in trajectory.blobs.values():
+                self._blobs.put(data)
             frame = writer.append(_ROLLOUT, payload)
             self._index.add(_entry(frame, rollout), frame.end)
 

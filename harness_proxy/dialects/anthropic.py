@@ -3,6 +3,7 @@
 `system` becomes the first message; system messages in mid-conversation stay where they are. cache_control
 means nothing here, and Claude Code's billing block, which changes from call to call, is left out of the
 prompt. Thinking blocks are sent to callers that turned thinking on; their signature carries the reply id.
+`return_token_ids: true` adds prompt_token_ids and token_ids to the message (in a stream: to message_delta).
 Tools without an input_schema (web_search and other tools of Anthropic's servers) are not offered to the model.
 
 Source of the shapes: the Anthropic API reference and what real clients were seen to send and accept.
@@ -18,6 +19,7 @@ import orjson
 from palestra.harness_proxy.dialects import shared
 from palestra.harness_proxy.dialects.base import Reply, Request
 from palestra.harness_proxy.errors import BadRequestError, BodyTooLargeError, ContextLengthError, RequestError
+from palestra.harness_proxy.media import Attachments
 from palestra.trajectories.model import Message, Role, ToolCall
 
 CALL_PATH = "/v1/messages"
@@ -62,17 +64,18 @@ class AnthropicDialect:
             unapplied=(*_unapplied(fields), *left_out),
             max_tokens=shared.token_limit(fields.get("max_tokens"), "max_tokens"),
             stream=fields.get("stream") is True,
+            token_ids=fields.get("return_token_ids") is True,
             role=role,
         )
 
-    def read(self, turn: Any) -> Sequence[Message]:
+    def read(self, turn: Any, attachments: Attachments | None = None) -> Sequence[Message]:
         fields = shared.require(dict, turn, "a message")
         role, content = fields.get("role"), fields.get("content")
         if role == "system":
             return (Message("system", shared.texts(content, ("text",), "content")),)
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         if role == "user":
-            return _user(_blocks(blocks))
+            return _user(_blocks(blocks), attachments)
         if role == "assistant":
             return (_assistant(_blocks(blocks)),)
         raise BadRequestError(f"role must be user, assistant or system, got {str(role)[:80]!r}")
@@ -90,6 +93,7 @@ class AnthropicDialect:
         return orjson.dumps(
             _envelope(request, reply)
             | {"content": content, "stop_reason": _stop_reason(reply), "usage": _usage(reply)}
+            | shared.token_fields(request, reply)
         )
 
     def stream(self, request: Request, reply: Reply) -> bytes:
@@ -155,29 +159,31 @@ def _blocks(content: Any) -> list[dict[str, Any]]:
     return [shared.require(dict, block, "a block of content") for block in blocks]
 
 
-def _user(blocks: list[dict[str, Any]]) -> list[Message]:
-    """Tool results and the text between them, in the order sent."""
+def _user(blocks: list[dict[str, Any]], attachments: Attachments | None) -> list[Message]:
+    """Tool results and the text and images between them, in the order sent."""
     messages: list[Message] = []
     text: list[dict[str, Any]] = []
     for block in blocks:
         if block.get("type") == "tool_result":
-            messages += _text_message(text)
+            messages += _text_message(text, attachments)
             text = []
-            messages.append(_tool_result(block))
+            messages.append(_tool_result(block, attachments))
         else:
             text.append(block)
-    return messages + _text_message(text) if text or messages else [Message("user", "")]
+    return messages + _text_message(text, attachments) if text or messages else [Message("user", "")]
 
 
-def _text_message(blocks: list[dict[str, Any]]) -> list[Message]:
-    return [Message("user", shared.texts(blocks, ("text",), "user content"))] if blocks else []
+def _text_message(blocks: list[dict[str, Any]], attachments: Attachments | None) -> list[Message]:
+    if not blocks:
+        return []
+    content, media = shared.content(blocks, ("text",), "user content", attachments)
+    return [Message("user", content, media=media)]
 
 
-def _tool_result(block: dict[str, Any]) -> Message:
+def _tool_result(block: dict[str, Any], attachments: Attachments | None) -> Message:
     call_id = shared.optional(str, block.get("tool_use_id"), "tool_use_id")
-    return Message(
-        "tool", shared.texts(block.get("content"), ("text",), "tool_result content"), tool_call_id=call_id
-    )
+    content, media = shared.content(block.get("content"), ("text",), "tool_result content", attachments)
+    return Message("tool", content, tool_call_id=call_id, media=media)
 
 
 def _assistant(blocks: list[dict[str, Any]]) -> Message:
@@ -262,7 +268,8 @@ def _events(request: Request, reply: Reply) -> Iterator[dict[str, Any]]:
             yield {"type": "content_block_delta", "index": index, "delta": delta}
         yield {"type": "content_block_stop", "index": index}
     stopped = {"stop_reason": _stop_reason(reply), "stop_sequence": None}
-    yield {"type": "message_delta", "delta": stopped, "usage": _usage(reply)}
+    tokens = shared.token_fields(request, reply)
+    yield {"type": "message_delta", "delta": stopped, "usage": _usage(reply), **tokens}
     yield {"type": "message_stop"}
 
 
@@ -272,12 +279,14 @@ def _stop_reason(reply: Reply) -> str:
     return "tool_use" if reply.message.tool_calls else "end_turn"
 
 
-def _usage(reply: Reply) -> dict[str, int]:
+def _usage(reply: Reply) -> dict[str, Any]:
+    """input_tokens are those that were not cached, in this API."""
     return {
-        "input_tokens": reply.prompt_tokens,
+        "input_tokens": reply.prompt_tokens - reply.cached_tokens,
         "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": 0,
+        "cache_read_input_tokens": reply.cached_tokens,
         "output_tokens": reply.completion_tokens,
+        "output_tokens_details": {"thinking_tokens": reply.reasoning_tokens},
     }
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from palestra.harness_proxy.errors import RequestError
+from palestra.harness_proxy.media import Attachments
 from palestra.trajectories.model import FinishReason, Message, Role
 
 
@@ -57,6 +58,10 @@ class Reply:
     prompt_ids: tuple[int, ...] = ()
     token_ids: tuple[int, ...] = ()
     """Both only where asked for."""
+    cached_tokens: int = 0
+    """Of the prompt tokens, those that were on record and were not rendered again."""
+    reasoning_tokens: int = 0
+    """Of the completion tokens, those of the reasoning."""
 
 
 class Dialect(Protocol):
@@ -83,8 +88,9 @@ class Dialect(Protocol):
         """Read a JSON body that came to `target` (path and query). Raises BadRequestError."""
         ...
 
-    def read(self, turn: Any) -> Sequence[Message]:
-        """Canonical messages of one item of the history. Raises BadRequestError."""
+    def read(self, turn: Any, attachments: Attachments | None = None) -> Sequence[Message]:
+        """Canonical messages of one item of the history, its images kept in `attachments`; without those, images
+        are refused. Raises BadRequestError."""
         ...
 
     def reply_id(self, turn: Any) -> str | None:

@@ -1,6 +1,7 @@
 """OpenAI Chat Completions: POST /v1/chat/completions, streamed or not.
 
-Unknown keys and model names are accepted. `n` must be 1 and content must be text. Sampling parameters,
+Unknown keys and model names are accepted. `n` must be 1; content is text and, where the model takes them, images.
+Sampling parameters,
 `stop`, `tool_choice` and `response_format` are kept on record and not applied: sampling belongs to the
 trainer, and cutting a reply at a stop string would train tokens that the caller never saw. `max_tokens` is
 honoured where it is smaller. `return_token_ids: true` adds `prompt_token_ids` and `choices[0].token_ids`,
@@ -17,9 +18,11 @@ from typing import Any
 
 import orjson
 
+from palestra.harness_proxy.dialects import shared
 from palestra.harness_proxy.dialects.base import Reply, Request
 from palestra.harness_proxy.dialects.shared import models, openai_error
 from palestra.harness_proxy.errors import BadRequestError, RequestError
+from palestra.harness_proxy.media import Attachments
 from palestra.trajectories.model import Message, ToolCall
 
 CALL_PATH = "/v1/chat/completions"
@@ -90,20 +93,23 @@ class ChatDialect:
             token_ids=body.get("return_token_ids") is True,
         )
 
-    def read(self, turn: Any) -> Sequence[Message]:
+    def read(self, turn: Any, attachments: Attachments | None = None) -> Sequence[Message]:
         role = _ROLES.get(str(turn.get("role"))) if isinstance(turn, dict) else None
         if role is None:
             raise BadRequestError(
                 f"a message needs a role, one of {', '.join(_ROLES)}; got {str(turn)[:200]}"
             )
         reasoning = turn.get("reasoning_content", turn.get("reasoning"))
+        images = attachments if role in ("user", "tool") else None
+        content, media = shared.content(turn.get("content"), ("text",), "content", images)
         message = Message(
             role,
-            _text(turn.get("content")),
+            content,
             reasoning if role == "assistant" and isinstance(reasoning, str) else None,
             _tool_calls(turn.get("tool_calls")) if role == "assistant" else (),
             _optional_text(turn, "tool_call_id") if role == "tool" else None,
             _optional_text(turn, "name"),
+            media,
         )
         return (message,)
 
@@ -159,25 +165,6 @@ def _max_tokens(limit: Any) -> int | None:
     if limit is None or (isinstance(limit, int) and limit >= 1 and limit is not True):
         return limit
     raise BadRequestError(f"max_tokens must be a positive integer, got {limit!r}")
-
-
-def _text(content: Any) -> str:
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        return "".join(_part(p) for p in content)
-    raise BadRequestError(f"content must be a string, null or a list of text parts, got {str(content)[:200]}")
-
-
-def _part(part: Any) -> str:
-    if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
-        return str(part["text"])
-    kind = part.get("type") if isinstance(part, dict) else part
-    raise BadRequestError(
-        f"content parts must be text, got {str(kind)[:80]!r}: this model reads no images or files"
-    )
 
 
 def _tool_calls(calls: Any) -> tuple[ToolCall, ...]:
@@ -247,12 +234,14 @@ def _call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-def _usage(reply: Reply) -> dict[str, int]:
+def _usage(reply: Reply) -> dict[str, Any]:
     total = reply.prompt_tokens + reply.completion_tokens
     return {
         "prompt_tokens": reply.prompt_tokens,
         "completion_tokens": reply.completion_tokens,
         "total_tokens": total,
+        "prompt_tokens_details": {"cached_tokens": reply.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": reply.reasoning_tokens},
     }
 
 

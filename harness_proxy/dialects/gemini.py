@@ -3,7 +3,8 @@
 Any API version and the Vertex spelling of the path are served, keys may be written in camelCase or
 snake_case. A stream is server-sent events with ?alt=sse and a JSON array without, as at Google. Thoughts are
 sent to callers that ask for them (thinkingConfig.includeThoughts). The thoughtSignature of the first function
-call carries the reply id and the ids of all calls, because clients drop the ids themselves.
+call carries the reply id and the ids of all calls, because clients drop the ids themselves. `return_token_ids:
+true` in the body adds prompt_token_ids and token_ids to the last response.
 
 Source of the shapes: the Gemini API reference and what real clients were seen to send and accept.
 """
@@ -20,6 +21,7 @@ from palestra.harness_proxy.dialects import shared
 from palestra.harness_proxy.dialects.base import Reply, Request
 from palestra.harness_proxy.dialects.gemini_contents import field, read_content, read_system
 from palestra.harness_proxy.errors import BadRequestError, ContextLengthError, RequestError
+from palestra.harness_proxy.media import Attachments
 from palestra.trajectories.model import Message
 
 _CALL = re.compile(r"/v1(?:alpha|beta|beta1)?/(?:.+/)?(?:models|tunedModels)/(.+):(\w+)")
@@ -76,11 +78,12 @@ class GeminiDialect:
             max_tokens=shared.token_limit(field(config, "maxOutputTokens"), "maxOutputTokens"),
             stream=":streamGenerateContent?" in target and "alt=sse" in target,
             logprobs=field(config, "responseLogprobs") is True,
+            token_ids=fields.get("return_token_ids") is True,
             target=target,
         )
 
-    def read(self, turn: Any) -> Sequence[Message]:
-        return read_content(turn)
+    def read(self, turn: Any, attachments: Attachments | None = None) -> Sequence[Message]:
+        return read_content(turn, attachments)
 
     def reply_id(self, turn: Any) -> str | None:
         for part in turn.get("parts") or ():
@@ -204,15 +207,19 @@ def _response(request: Request, reply: Reply, parts: list[dict[str, Any]], *, la
     if last:
         candidate["finishReason"] = "MAX_TOKENS" if reply.finish_reason == "length" else "STOP"
         response["usageMetadata"] = _usage(reply)
+        response |= shared.token_fields(request, reply)
         if request.logprobs:
             candidate["logprobsResult"] = _logprobs(reply)
     return response
 
 
 def _usage(reply: Reply) -> dict[str, int]:
+    """Thoughts are not counted among the candidate's tokens, in this API."""
     return {
         "promptTokenCount": reply.prompt_tokens,
-        "candidatesTokenCount": reply.completion_tokens,
+        "cachedContentTokenCount": reply.cached_tokens,
+        "candidatesTokenCount": reply.completion_tokens - reply.reasoning_tokens,
+        "thoughtsTokenCount": reply.reasoning_tokens,
         "totalTokenCount": reply.prompt_tokens + reply.completion_tokens,
     }
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from palestra.harness_proxy.dialects import shared
 from palestra.harness_proxy.errors import BadRequestError
-from palestra.trajectories.model import Message, ToolCall
+from palestra.harness_proxy.media import Attachments, image_url
+from palestra.trajectories.model import Media, Message, ToolCall
 
 _ANSWERS = ("output", "result", "error")
 
@@ -38,8 +39,8 @@ def read_system(instruction: Any) -> list[dict[str, Any]]:
     return [{**shared.require(dict, fields, "systemInstruction"), "role": "system"}]
 
 
-def read_content(content: Any) -> Sequence[Message]:
-    """Messages of one content. Raises BadRequestError."""
+def read_content(content: Any, attachments: Attachments | None = None) -> Sequence[Message]:
+    """Messages of one content, its images kept in `attachments`. Raises BadRequestError."""
     fields = shared.require(dict, content, "a content")
     parts = [
         shared.require(dict, part, "a part")
@@ -51,7 +52,7 @@ def read_content(content: Any) -> Sequence[Message]:
     if role == "system":
         return (Message("system", _text(parts)),)
     if role in ("user", "function", "tool"):
-        return _user(parts)
+        return _user(parts, attachments)
     raise BadRequestError(f"role must be user or model, got {str(role)[:80]!r}")
 
 
@@ -72,7 +73,7 @@ def _call(part: dict[str, Any], remembered_id: str) -> ToolCall:
     return ToolCall(call_id, name, shared.json_text(call.get("args") or {}, "args"))
 
 
-def _user(parts: list[dict[str, Any]]) -> list[Message]:
+def _user(parts: list[dict[str, Any]], attachments: Attachments | None) -> list[Message]:
     messages: list[Message] = []
     text: list[dict[str, Any]] = []
     for part in parts:
@@ -80,14 +81,28 @@ def _user(parts: list[dict[str, Any]]) -> list[Message]:
         if response is None:
             text.append(part)
             continue
-        messages += _text_message(text)
+        messages += _text_message(text, attachments)
         text = []
-        messages.append(_result(response))
-    return messages + _text_message(text) if text or messages else [Message("user", "")]
+        messages.append(_result(response, attachments))
+    return messages + _text_message(text, attachments) if text or messages else [Message("user", "")]
 
 
-def _text_message(parts: list[dict[str, Any]]) -> list[Message]:
-    return [Message("user", _text(parts))] if parts else []
+def _text_message(parts: list[dict[str, Any]], attachments: Attachments | None) -> list[Message]:
+    text, media = _text_and_images(parts, attachments)
+    return [Message("user", text, media=media)] if parts else []
+
+
+def _text_and_images(
+    parts: list[dict[str, Any]], attachments: Attachments | None
+) -> tuple[str, tuple[Media, ...]]:
+    text, media = "", []
+    for part in parts:
+        url = image_url(part) if attachments is not None and "text" not in part else None
+        if url is None or attachments is None:
+            text += _part_text(part)
+        else:
+            media.append(attachments.add(url, len(text)))
+    return text, tuple(media)
 
 
 def _text(parts: list[dict[str, Any]]) -> str:
@@ -102,13 +117,24 @@ def _part_text(part: dict[str, Any]) -> str:
     raise shared.no_media(next(iter(part)), "a part")
 
 
-def _result(response: Any) -> Message:
+def _result(response: Any, attachments: Attachments | None) -> Message:
     fields = shared.require(dict, response, "functionResponse")
-    if fields.get("parts"):
-        raise shared.no_media("parts", "functionResponse")
+    answer = _answer(fields.get("response"))
+    media = _images_after(answer, shared.optional(list, fields.get("parts"), "parts") or [], attachments)
     name = shared.optional(str, fields.get("name"), "the name of a functionResponse")
     call_id = shared.optional(str, fields.get("id"), "the id of a functionResponse")
-    return Message("tool", _answer(fields.get("response")), tool_call_id=call_id, name=name)
+    return Message("tool", answer, tool_call_id=call_id, name=name, media=media)
+
+
+def _images_after(text: str, parts: list[Any], attachments: Attachments | None) -> tuple[Media, ...]:
+    """The images that stand beside a function response."""
+    media = []
+    for part in parts:
+        url = image_url(shared.require(dict, part, "a part")) if attachments is not None else None
+        if url is None or attachments is None:
+            raise shared.no_media("parts", "functionResponse")
+        media.append(attachments.add(url, len(text)))
+    return tuple(media)
 
 
 def _answer(response: Any) -> str:

@@ -3,7 +3,8 @@
 The proxy keeps no responses: callers send the whole input (previous_response_id, conversation and background
 are refused). Tools of a namespace are offered as <namespace>__<name> and custom tools as functions with one
 string, `input`; both are answered in their own form. Tools that only OpenAI's servers can run (web_search and
-others) are not offered. encrypted_content of the reasoning item carries the reply id.
+others) are not offered. `return_token_ids: true` adds prompt_token_ids and token_ids to the response that ended.
+encrypted_content of the reasoning item carries the reply id.
 
 Source of the shapes: the OpenAI API reference and what real clients were seen to send and accept.
 """
@@ -22,6 +23,7 @@ from palestra.harness_proxy.dialects.responses_input import grouped, read_items,
 from palestra.harness_proxy.dialects.responses_output import Item, item_events, output_items
 from palestra.harness_proxy.dialects.responses_tools import declarations
 from palestra.harness_proxy.errors import BadRequestError, RequestError
+from palestra.harness_proxy.media import Attachments
 from palestra.trajectories.model import Message
 
 CALL_PATH = "/v1/responses"
@@ -66,10 +68,11 @@ class ResponsesDialect:
             max_tokens=shared.token_limit(fields.get("max_output_tokens"), "max_output_tokens"),
             stream=fields.get("stream") is True,
             logprobs="message.output_text.logprobs" in include,
+            token_ids=fields.get("return_token_ids") is True,
         )
 
-    def read(self, turn: Any) -> Sequence[Message]:
-        return read_items(turn)
+    def read(self, turn: Any, attachments: Attachments | None = None) -> Sequence[Message]:
+        return read_items(turn, attachments)
 
     def reply_id(self, turn: Any) -> str | None:
         return reply_id_of(turn)
@@ -150,6 +153,7 @@ def _ended(request: Request, reply: Reply, items: list[Item]) -> dict[str, Any]:
         "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
         "output": [item.whole for item in items],
         "usage": _usage(reply),
+        **shared.token_fields(request, reply),
     }
 
 
@@ -167,8 +171,8 @@ def _events(request: Request, reply: Reply) -> Iterator[dict[str, Any]]:
 def _usage(reply: Reply) -> dict[str, Any]:
     return {
         "input_tokens": reply.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "input_tokens_details": {"cached_tokens": reply.cached_tokens, "cache_write_tokens": 0},
         "output_tokens": reply.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": reply.reasoning_tokens},
         "total_tokens": reply.prompt_tokens + reply.completion_tokens,
     }

@@ -15,6 +15,7 @@ from typing import Any
 from palestra.harness_proxy.dialects import shared
 from palestra.harness_proxy.dialects.responses_tools import qualified
 from palestra.harness_proxy.errors import BadRequestError
+from palestra.harness_proxy.media import Attachments
 from palestra.trajectories.model import Message, ToolCall
 
 Group = list[dict[str, Any]]
@@ -56,17 +57,18 @@ def _goes_on(last: Mapping[str, Any], item: Mapping[str, Any], number: str | Non
     return rank > before or (rank == before == _CALL and number is None)
 
 
-def read_items(group: Group) -> list[Message]:
-    """The message that a group is. Raises BadRequestError."""
+def read_items(group: Group, attachments: Attachments | None = None) -> list[Message]:
+    """The message that a group is, its images kept in `attachments`. Raises BadRequestError."""
     first = group[0]
     kind = _kind(first)
     if _rank(first) is not None:
         return [_assistant(group)]
     if kind == "message":
-        return [_message(first)]
+        return [_message(first, attachments)]
     if kind in _RESULTS:
         call_id = shared.optional(str, first.get("call_id"), "call_id")
-        return [Message("tool", shared.texts(first.get("output"), _TEXT, "output"), tool_call_id=call_id)]
+        output, media = shared.content(first.get("output"), _TEXT, "output", attachments)
+        return [Message("tool", output, tool_call_id=call_id, media=media)]
     raise BadRequestError(
         f"input items of type {str(kind)[:80]!r} are not served: send messages and tool calls"
     )
@@ -106,11 +108,14 @@ def _numbered_reply(item: Mapping[str, Any]) -> str | None:
     return words[1] if len(words) == 4 and words[0] == "call" else None
 
 
-def _message(item: Mapping[str, Any]) -> Message:
+def _message(item: Mapping[str, Any], attachments: Attachments | None = None) -> Message:
     role = _ROLES.get(str(item.get("role")))
     if role is None:
         raise BadRequestError(f"a message needs a role, one of {', '.join(_ROLES)}")
-    return Message(role, shared.texts(item.get("content"), _TEXT, "content"))
+    content, media = shared.content(
+        item.get("content"), _TEXT, "content", attachments if role == "user" else None
+    )
+    return Message(role, content, media=media)
 
 
 def _assistant(group: Group) -> Message:

@@ -15,7 +15,10 @@ from typing import Any, TypeVar
 
 import orjson
 
+from palestra.harness_proxy.dialects.base import Reply, Request
 from palestra.harness_proxy.errors import BadRequestError, RequestError
+from palestra.harness_proxy.media import Attachments, image_url
+from palestra.trajectories.model import Media
 
 T = TypeVar("T")
 
@@ -52,6 +55,22 @@ def texts(content: Any, kinds: Collection[str], what: str) -> str:
         return content
     parts = optional(list, content, what) or ()
     return "".join(_text(part, kinds, what) for part in parts)
+
+
+def content(
+    parts: Any, kinds: Collection[str], what: str, attachments: Attachments | None
+) -> tuple[str, tuple[Media, ...]]:
+    """The text of content as `texts` reads it, and the images in it. Without `attachments` images are refused."""
+    if not isinstance(parts, list) or attachments is None:
+        return texts(parts, kinds, what), ()
+    text, media = "", []
+    for part in parts:
+        url = image_url(require(dict, part, f"a part of {what}"))
+        if url is None:
+            text += _text(part, kinds, what)
+        else:
+            media.append(attachments.add(url, len(text)))
+    return text, tuple(media)
 
 
 def _text(part: Any, kinds: Collection[str], what: str) -> str:
@@ -129,6 +148,13 @@ def _model(name: str) -> dict[str, Any]:
     methods = ["generateContent", "streamGenerateContent", "countTokens"]
     google = {"name": f"models/{name}", "displayName": name, "supportedGenerationMethods": methods}
     return {**openai, **anthropic, "lifecycle": "active", **google}
+
+
+def token_fields(request: Request, reply: Reply) -> dict[str, Any]:
+    """Token ids of prompt and reply, spelled as vLLM does, for callers that set `return_token_ids`."""
+    if not request.token_ids:
+        return {}
+    return {"prompt_token_ids": reply.prompt_ids, "token_ids": reply.token_ids}
 
 
 def openai_error(error: RequestError) -> bytes:

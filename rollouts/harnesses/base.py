@@ -2,10 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
+from palestra.harness_proxy.server import Proxy
+from palestra.harness_proxy.sessions import Session
 from palestra.rollouts.world import World
+
+
+class Line(Protocol):
+    """What a harness may ask of its session, beside what goes over HTTP."""
+
+    async def unix_socket(self) -> Path:
+        """Where the proxy listens for places without a network."""
+        ...
+
+    def last_call(self) -> int | None:
+        """`Call.seq` of the latest reply; None before the first."""
+        ...
+
+    def stops(self) -> Sequence[str]:
+        """Budgets of the session that ran out."""
+        ...
+
+    def failed(self) -> bool:
+        """Whether the session can no longer be scored, whatever the harness does."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyLine:
+    """The line to a session of a proxy in this process."""
+
+    proxy: Proxy
+    session: Session
+
+    async def unix_socket(self) -> Path:
+        """See Line. Raises ProxyStateError for a proxy that does not listen."""
+        return await self.proxy.unix_socket()
+
+    def last_call(self) -> int | None:
+        """See Line."""
+        return self.session.calls[-1].seq if self.session.calls else None
+
+    def stops(self) -> Sequence[str]:
+        """See Line."""
+        return self.session.stops
+
+    def failed(self) -> bool:
+        """See Line."""
+        return self.session.failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +65,8 @@ class Endpoint:
     session: str = ""
     """The rollout's id, which engines see as their session."""
     model: str = "palestra"
+    line: Line | None = None
+    """None where the proxy is in another process."""
 
 
 class Harness(Protocol):

@@ -84,6 +84,10 @@ class ChatClient:
             return _Answer(response.status, response.headers, await response.read())
 
 
+def _is_number(text: str) -> bool:
+    return text.replace(".", "", 1).isdecimal()
+
+
 @dataclass(frozen=True, slots=True)
 class _Answer:
     status: int
@@ -92,9 +96,11 @@ class _Answer:
 
     @property
     def told_s(self) -> float:
-        """Retry-After in seconds; 0 where it is not there or a date."""
+        """retry-after-ms or Retry-After in seconds; 0 where there is none, or a date."""
+        exact = self.headers.get("retry-after-ms", "")
         told = self.headers.get("retry-after", "")
-        return min(float(told), LONGEST_TOLD_S) if told.replace(".", "", 1).isdecimal() else 0.0
+        seconds = float(exact) / 1000 if exact.isdecimal() else float(told) if _is_number(told) else 0.0
+        return min(seconds, LONGEST_TOLD_S)
 
     def __str__(self) -> str:
         return f"HTTP {self.status}: {self.body[:500].decode('utf-8', 'replace')}"

@@ -10,8 +10,8 @@ import pytest
 from palestra.harness_proxy.dialects import DIALECTS
 from palestra.harness_proxy.dialects.base import Dialect, Reply
 from palestra.harness_proxy.errors import BadRequestError, EngineBusyError, UnknownKeyError
-from palestra.harness_proxy.history import normal_form
 from palestra.trajectories.model import Message, ToolCall
+from palestra.trajectories.normal import normal_form
 
 TOOLS = [
     {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}

@@ -10,6 +10,7 @@ import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SAYS = {
+    "add_a_harness.py": "4 calls, 1 branch, 0 differ from what the engine saw",
     "credit_from_lists.py": " gigpo [1.41, 0.71, 0.71, -1.41, -0.71]",
     "play_a_world.py": "the result equals the gold's on the database and on 2 perturbed copies",
     "record_the_openai_sdk.py": "call 1: bridge, 62 prompt tokens, ends in node 3",

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from palestra.harness_proxy.history import History, Point, normal_form
+from palestra.harness_proxy.history import History, Point
 from palestra.trajectories.model import Drift, Message, ToolCall
+from palestra.trajectories.normal import normal_form
 
 SYSTEM, USER = Message("system", "Be careful."), Message("user", "How many?")
 

@@ -296,12 +296,23 @@ async def test_an_unavailable_engine_is_503_and_forgiven_once_served(bench: Any)
     b = await bench([EngineUnavailableError("starting"), "Hello."])
     session = b.open()
     refused = await b.ask(session, [USER])
-    assert refused.status == 503 and float(refused.headers["retry-after"]) > 0
+    assert refused.status == 503
+    assert refused.headers["retry-after"] == "1"  # whole seconds, or codex does not ask again
+    assert refused.headers["retry-after-ms"] == "10"
     assert session.recording().failure is not None
     assert (await b.ask(session, [USER])).status == 200
     recording = b.close(session)
     assert recording.failure is None
     assert any("starting" in f for f in recording.findings)
+
+
+async def test_an_outage_is_over_though_the_body_came_back_with_other_metadata(bench: Any) -> None:
+    """codex numbers its tries in client_metadata."""
+    b = await bench([EngineUnavailableError("starting"), "Hello."])
+    session = b.open()
+    assert (await b.ask(session, [USER], client_metadata={"try": 1})).status == 503
+    assert (await b.ask(session, [USER], client_metadata={"try": 2})).status == 200
+    assert b.close(session).failure is None
 
 
 async def test_an_outage_that_the_harness_gave_up_on_fails_the_rollout(bench: Any) -> None:

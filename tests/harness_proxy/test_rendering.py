@@ -120,3 +120,14 @@ def test_every_model_type_names_a_family_that_exists() -> None:
 def test_a_history_without_messages_is_refused(rendering: Rendering) -> None:
     with pytest.raises(RenderingError, match="cannot be rendered"):
         rendering.render([])
+
+
+def test_thoughts_can_be_kept_when_the_user_speaks_again(model_dir: Path) -> None:
+    """Templates drop them there, so that by default the turn cannot be bridged."""
+    for keep in (False, True):
+        thinking = Rendering.load(model_dir, enable_thinking=True, keep_thinking=keep)
+        ids = thinking.render([USER]).ids
+        sampled = [*thinking.encode("<think>\nHm.\n</think>\n\n42."), thinking.stop_token_ids[0]]
+        bridged = thinking.bridge(ids, sampled, [Message("user", "Sure?")])
+        assert (bridged is not None) is keep
+        assert bridged is None or bridged.ids[: len(ids) + len(sampled)] == [*ids, *sampled]

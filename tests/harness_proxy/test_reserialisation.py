@@ -1,7 +1,8 @@
 """Any tool conversation, however a harness writes its history again, is one unbroken branch.
 
 The rewritings are those that real harnesses were seen to do: arguments compacted, keys reordered, non-ASCII
-escaped, text trimmed, text as parts, reasoning and nulls dropped, tool-call ids replaced, unknown keys added.
+escaped, text trimmed, text as parts, reasoning and nulls dropped, tool-call ids replaced, unknown keys added,
+user and system messages split and joined.
 """
 
 import json
@@ -77,6 +78,18 @@ CONTENT = [
 ]
 
 
+def cut(draw: Any, turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """User and system messages as they are, or in two."""
+    new = []
+    for turn in turns:
+        at = draw(st.integers(0, len(turn["content"] or "")))
+        if turn["role"] in ("user", "system") and draw(st.booleans()):
+            new += [{**turn, "content": turn["content"][:at]}, {**turn, "content": turn["content"][at:]}]
+        else:
+            new.append(turn)
+    return new
+
+
 def rewritten(draw: Any, turn: dict[str, Any], new_ids: bool) -> dict[str, Any]:
     turn = {**turn, "content": draw(st.sampled_from(CONTENT))(turn["content"]), "annotations": None}
     if draw(st.booleans()):
@@ -108,7 +121,7 @@ async def test_one_branch(bench: Any, new_ids: bool, data: st.DataObject) -> Non
     session = b.open(sampling=Sampling(max_tokens=4000))
     history: list[Any] = [{"role": "system", "content": "s"}, {"role": "user", "content": data.draw(texts)}]
     for _ in script:
-        sent = [rewritten(data.draw, turn, new_ids) for turn in history]
+        sent = [rewritten(data.draw, turn, new_ids) for turn in cut(data.draw, history)]
         message = (await b.ask(session, sent)).message
         history.append(message)
         results = [{"role": "tool", "tool_call_id": c["id"]} for c in message.get("tool_calls", ())]

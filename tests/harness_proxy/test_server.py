@@ -188,3 +188,21 @@ async def test_keys_are_fresh_and_long(serve: Serve) -> None:
     proxy = await serve([])
     keys = {open_(proxy).key for _ in range(100)}
     assert len(keys) == 100 and min(map(len, keys)) >= 43
+
+
+async def test_the_same_proxy_answers_on_a_unix_socket(serve: Serve) -> None:
+    """One socket however many ask for it at once, gone with the proxy."""
+    proxy = await serve(["Hello."])
+    session = proxy.open("r", mode="train", sampling=Sampling())
+    path, same = await asyncio.gather(proxy.unix_socket(), proxy.unix_socket())
+    assert path == same and path.parent.stat().st_mode & 0o077 == 0
+    async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=str(path))) as client:
+        headers = {"authorization": f"Bearer {session.key}"}
+        body = {"model": "m", "messages": [USER]}
+        answer = await client.post("http://palestra/v1/chat/completions", json=body, headers=headers)
+    assert answer.json()["choices"][0]["message"]["content"] == "Hello."
+    assert len(proxy.close(session).calls) == 1
+    await proxy.aclose()
+    assert not path.exists()
+    with pytest.raises(ProxyStateError, match="does not listen"):
+        await proxy.unix_socket()

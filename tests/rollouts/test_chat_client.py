@@ -112,6 +112,14 @@ async def test_retry_after(
     assert waits == [0.0, waited]
 
 
+async def test_milliseconds_are_more_exact_than_seconds(
+    upstream: Upstream, client: ChatClient, waits: list[float]
+) -> None:
+    upstream.answers = [(429, {"retry-after": "1", "retry-after-ms": "300"}), (200, {})]
+    await ask(client, upstream)
+    assert waits == [0.0, 0.3]
+
+
 async def test_a_broken_connection_is_opened_again(upstream: Upstream, client: ChatClient) -> None:
     upstream.answers = ["cut", "cut", (200, {})]
     assert (await ask(client, upstream)).message["content"] == "hi"

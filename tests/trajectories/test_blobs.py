@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from palestra.trajectories.blobs import Blobs
 from palestra.trajectories.errors import CorruptError, NotFoundError
+from palestra.trajectories.store import Store
 
 
 @pytest.mark.parametrize("fsync", [False, True])
@@ -41,3 +44,10 @@ def test_a_name_cannot_lead_out_of_the_directory(tmp_path: Path, name: str) -> N
     (tmp_path / "secret").write_bytes(b"secret")
     with pytest.raises(NotFoundError, match="64 lower-case hex digits"):
         Blobs(tmp_path / "blobs", fsync=False).get(name)
+
+
+def test_a_trajectory_brings_its_attachments(tmp_path: Path, make_trajectory: Any) -> None:
+    sha256 = hashlib.sha256(b"image").hexdigest()
+    with Store.open(tmp_path / "store", write=True) as store:
+        store.append(replace(make_trajectory("r"), blobs={sha256: b"image"}))
+        assert store.get_blob(sha256) == b"image" and not store.get("r").blobs

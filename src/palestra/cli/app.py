@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from palestra import __version__
-from palestra.cli import demo, drift, engine, evaluate, proxy, rollout, show, tasks, train
+from palestra.cli import demo, drift, engine, evaluate, export, harness, proxy, rollout, show, tasks, train
 
 TRAIN_EXTRA = ("torch", "transformers", "safetensors")
 """Modules of the extra [train]."""
@@ -32,7 +32,9 @@ app.add_typer(evaluate.app, name="eval")
 app.command("train")(train.train)
 app.command("drift")(drift.drift)
 app.command("show")(show.show)
+app.command("export")(export.export)
 app.command("proxy")(proxy.proxy)
+app.add_typer(harness.app, name="harness")
 app.add_typer(engine.app, name="engine")
 
 
@@ -97,12 +99,13 @@ def _status(error: Exception) -> int | None:
     from palestra.evaluation.errors import EvaluationError
     from palestra.harness_proxy.engines.base import EngineError
     from palestra.harness_proxy.errors import ProxyError
-    from palestra.rollouts.errors import ResumeError
+    from palestra.rollouts.errors import RecipeError, ResumeError, RolloutError
     from palestra.tasks.errors import TaskError
     from palestra.training.errors import AllFailedError, DivergedError, TrainingError, UnfaithfulError
     from palestra.trajectories.errors import TrajectoryError
 
     if isinstance(error, AllFailedError | DivergedError | UnfaithfulError):
         return 1
-    expected = UsageError, EnvError, EvaluationError, EngineError, ProxyError, ResumeError, TaskError
-    return 2 if isinstance(error, (*expected, TrainingError, TrajectoryError)) else None
+    expected = UsageError, EnvError, EvaluationError, EngineError, ProxyError, TaskError
+    ours = RecipeError, ResumeError, RolloutError, TrainingError, TrajectoryError
+    return 2 if isinstance(error, (*expected, *ours)) else None

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from palestra.cli.by_hand import free_name, without_task
 from palestra.cli.errors import UsageError
 from palestra.cli.options import (
     EngineModel,
     EngineUrl,
     MaxReplyTokens,
-    ModelDir,
     Temperature,
     checked_model,
+    completions_url,
     start_engine,
     write_store,
 )
@@ -25,14 +26,12 @@ from palestra.cli.serving import listening, until_stopped
 
 if TYPE_CHECKING:
     from palestra.harness_proxy.server import Proxy
-    from palestra.harness_proxy.sessions import Recording
-    from palestra.trajectories.model import CaptureLevel, Trajectory
     from palestra.trajectories.store import Store
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    model: Path
+    model: Path | None
     run_dir: Path
     session: str | None
     host: str
@@ -41,10 +40,22 @@ class _Plan:
     temperature: float
     engine_url: str | None
     engine_model: str | None
+    upstream: Upstream | None
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A hosted model: where it is, its name there, and the key."""
+
+    url: str
+    model: str
+    key: str | None
 
 
 def proxy(
-    model: ModelDir,
+    model: Annotated[
+        str, typer.Option("--model", metavar="DIR", help="local model, or the model's name at --upstream")
+    ],
     run_dir: Annotated[Path, typer.Option("--run-dir", metavar="DIR", help="where the recording is kept")],
     session: Annotated[
         str | None, typer.Option(metavar="NAME", help="names the recording  [default: session-1, -2, ...]")
@@ -57,20 +68,29 @@ def proxy(
     temperature: Temperature = 1.0,
     engine_url: EngineUrl = None,
     engine_model: EngineModel = None,
+    upstream: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="record a hosted chat API (OpenAI-compatible), as text alone"),
+    ] = None,
+    upstream_key_env: Annotated[
+        str | None, typer.Option(metavar="NAME", help="environment variable that holds the key of --upstream")
+    ] = None,
 ) -> None:
     """Record one session of any harness, in any of the four API dialects.
 
-    Prints the address and the key to give to it. Ctrl-C ends and commits the recording, without a score.
+    Prints the address and the key to give to it. Ctrl-C ends and commits the recording, without a score. With
+    --upstream a hosted model answers: its replies are recorded as text, for evaluation and demonstrations.
 
     \b
     Examples:
       palestra proxy --model runs/demo/warm --run-dir runs/by-hand
       palestra show runs/by-hand session-1 --model runs/demo/warm
+      palestra proxy --upstream https://api.openai.com/v1 --upstream-key-env KEY --model NAME --run-dir runs/hosted
     """
     from palestra.rollouts.loop import run
 
     plan = _Plan(
-        checked_model(model),
+        None if upstream is not None else checked_model(Path(model)),
         run_dir,
         session,
         host,
@@ -79,34 +99,42 @@ def proxy(
         temperature,
         engine_url,
         engine_model,
+        _upstream(upstream, model, upstream_key_env),
     )
     run(_record(plan))
 
 
+def _upstream(url: str | None, model: str, key_env: str | None) -> Upstream | None:
+    """Raises UsageError where the key is not in the environment."""
+    if url is None:
+        return None
+    key = os.environ.get(key_env) if key_env is not None else None
+    if key_env is not None and not key:
+        raise UsageError(f"{key_env} is not set: export {key_env}=<the key of {url}>")
+    return Upstream(completions_url(url), model, key)
+
+
 async def _record(plan: _Plan) -> None:
     """The store is opened first: what could refuse the recording refuses it before there is one."""
+    with write_store(plan.run_dir) as store:
+        name = free_name(store, plan.run_dir, plan.session, "session")
+        server = await _proxy(plan)
+        try:
+            await _serve(plan, store, server, name)
+        finally:
+            await server.engine.aclose()
+
+
+async def _proxy(plan: _Plan) -> Proxy:
+    from palestra.harness_proxy.engines.hosted import HostedEngine
     from palestra.harness_proxy.rendering import Rendering
     from palestra.harness_proxy.server import Proxy
 
-    with write_store(plan.run_dir) as store:
-        name = _name(store, plan)
-        rendering = Rendering.load(plan.model)
-        engine = await start_engine(plan.model, plan.engine_url, plan.engine_model)
-        try:
-            await _serve(plan, store, Proxy(engine, rendering), name)
-        finally:
-            await engine.aclose()
-
-
-def _name(store: Store, plan: _Plan) -> str:
-    """A name that is free. Raises UsageError."""
-    if plan.session is None:
-        return next(name for n in count(1) if (name := f"session-{n}") not in store)
-    if plan.session in store:
-        raise UsageError(
-            f"{plan.run_dir} has a recording {plan.session!r} already: give another --session, or none"
-        )
-    return plan.session
+    if (upstream := plan.upstream) is not None:
+        return Proxy(HostedEngine(upstream.url, upstream.model, api_key=upstream.key))
+    assert plan.model is not None
+    rendering = Rendering.load(plan.model)
+    return Proxy(await start_engine(plan.model, plan.engine_url, plan.engine_model), rendering)
 
 
 async def _serve(plan: _Plan, store: Store, server: Proxy, name: str) -> None:
@@ -120,29 +148,7 @@ async def _serve(plan: _Plan, store: Store, server: Proxy, name: str) -> None:
     print(f"export OPENAI_BASE_URL={session.base_url}\nexport OPENAI_API_KEY={session.key}", flush=True)
     await until_stopped()
     recording = server.close(session)
-    store.append(_trajectory(name, recording, server.capability.capture_level))
+    store.append(without_task(name, recording, server.capability.capture_level))
     await server.aclose()
-    where = f"palestra show {plan.run_dir} {name} --model {plan.model}"
+    where = f"palestra show {plan.run_dir} {name}" + (f" --model {plan.model}" if plan.model else "")
     print(f"\nrecorded {len(recording.calls)} calls: {where}", file=sys.stderr)
-
-
-def _trajectory(name: str, recording: Recording, level: CaptureLevel) -> Trajectory:
-    from palestra.trajectories.model import Failure, Rollout, Trajectory
-
-    by_hand = Failure("cancelled", "by hand", "a session run by hand has no task to score")
-    rollout = Rollout(
-        rollout_id=name,
-        run_id="by-hand",
-        group_id=name,
-        task_id="none",
-        sample_index=0,
-        attempt=1,
-        mode="eval",
-        harness="unknown",
-        harness_version="",
-        capture_level=level,
-        seed=0,
-        failure=recording.failure or by_hand,
-        findings=recording.findings,
-    )
-    return Trajectory(rollout, recording.nodes, recording.calls, (), recording.tools)

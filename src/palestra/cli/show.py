@@ -26,6 +26,9 @@ def show(
         Path | None, typer.Option(metavar="DIR", help="model directory, to show single tokens")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="rows of the list")] = 40,
+    compare: Annotated[
+        Path | None, typer.Option(metavar="TRACE", help="compare ROLLOUT with this ATIF trace of its harness")
+    ] = None,
 ) -> None:
     """List rollouts, or show one in full.
 
@@ -37,10 +40,13 @@ def show(
       palestra show runs/demo
       palestra show runs/demo --run after --limit 10
       palestra show runs/demo after/sql-tiny/test/0003/count/0
+      palestra show runs/by-hand session-1 --compare trajectory.json
     """
     console = Console()
     with read_store(store) as opened:
-        if rollout_id is None:
+        if compare is not None:
+            _compare(console, opened, rollout_id, compare)
+        elif rollout_id is None:
             _list(console, opened, store, run, limit)
         else:
             _show(console, opened, rollout_id, model or _model_of(store))
@@ -70,6 +76,23 @@ def _show(console: Console, store: Store, rollout_id: str, model: Path | None) -
         console=console,
         tokenizer=_decoder(model) if model is not None else None,
     )
+
+
+def _compare(console: Console, store: Store, rollout_id: str | None, path: Path) -> None:
+    """Print differences; exit status 1 where there are any."""
+    from palestra.trajectories.imports.atif import read_atif
+    from palestra.trajectories.imports.compare import compare_traces
+
+    if rollout_id is None:
+        raise UsageError("--compare takes one rollout: palestra show DIR ROLLOUT --compare TRACE")
+    found = compare_traces(store.get(rollout_id), read_atif(path))
+    for difference in found:
+        console.print(f"step {difference.step_id}: {difference.kind}", highlight=False)
+        for name, text in (("recorded", difference.recorded), ("trace", difference.traced)):
+            console.print(f"  {name:<8} {text}", markup=False, highlight=False, soft_wrap=True)
+    print(f"{len(found)} differences" if found else "the trace and the recording say the same")
+    if found:
+        raise typer.Exit(1)
 
 
 def _model_of(store: Path) -> Path | None:

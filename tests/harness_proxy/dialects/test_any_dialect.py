@@ -2,7 +2,7 @@
 
 Each dialect gets the rewritings that its harnesses were seen to do: arguments as objects with other key order
 and number spelling, text trimmed or in parts, reasoning, signatures and ids dropped, cache_control moved,
-billing blocks that change, a reply in several messages, results between calls.
+billing blocks that change, a reply in several messages, results between calls, user messages split and joined.
 """
 
 import base64
@@ -62,6 +62,12 @@ def retyped(draw: Draw, text: str) -> Any:
     return draw(st.sampled_from([text, text.strip(), text + " \n"]))
 
 
+def cut(draw: Draw, text: str) -> list[str]:
+    """`text` as it is, or in two."""
+    at = draw(st.integers(0, len(text)))
+    return list(draw(st.sampled_from([[text], [text[:at], text[at:]]])))
+
+
 class Anthropic:
     path, stop = "/v1/messages", "content"
 
@@ -86,16 +92,20 @@ class Anthropic:
 
     def _turn(self, draw: Draw, turn: Any) -> list[Any]:
         if isinstance(turn["content"], str):
-            text = {"type": "text", "text": turn["content"], "cache_control": {"type": "ephemeral"}}
-            return [{**turn, "content": draw(st.sampled_from([turn["content"], [text]]))}]
+            return [{**turn, "content": self._text(draw, text)} for text in cut(draw, turn["content"])]
         blocks = [self._block(draw, b) for b in turn["content"]]
         if turn["role"] == "user":
-            return [{**turn, "content": blocks}]
+            one_each = [{**turn, "content": [block]} for block in blocks]
+            return list(draw(st.sampled_from([one_each, [{**turn, "content": blocks}]])))
         if draw(st.booleans()):
             blocks = [b for b in blocks if b["type"] != "thinking"]
         if draw(st.booleans()) and len(blocks) > 1:
             return [{"role": "assistant", "content": [b]} for b in blocks]
         return [{"role": "assistant", "content": blocks}]
+
+    def _text(self, draw: Draw, text: str) -> Any:
+        block = {"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}
+        return draw(st.sampled_from([text, [block]]))
 
     def _block(self, draw: Draw, block: Any) -> Any:
         if block["type"] == "tool_use":
@@ -125,7 +135,7 @@ class Responses:
         return [[{"type": "function_call_output", "call_id": c, "output": text} for c in calls]]
 
     def rewritten(self, draw: Draw, turns: list[Any]) -> list[Any]:
-        items = [self._item(draw, item) for turn in turns for item in turn]
+        items = [new for turn in turns for item in turn for new in self._items(draw, item)]
         if draw(st.booleans()):
             items = [i for i in items if i.get("type") != "reasoning"]
         return self._interleaved(items) if draw(st.booleans()) else items
@@ -136,6 +146,11 @@ class Responses:
         rest = [i for i in items if i.get("type") != "function_call_output"]
         pairs = [[i, outputs[i["call_id"]]] if i.get("call_id") in outputs else [i] for i in rest]
         return [item for pair in pairs for item in pair]
+
+    def _items(self, draw: Draw, item: Any) -> list[Any]:
+        if item.get("role") == "user":
+            return [self._item(draw, {**item, "content": text}) for text in cut(draw, item["content"])]
+        return [self._item(draw, item)]
 
     def _item(self, draw: Draw, item: Any) -> Any:
         kind = item.get("type")
@@ -176,7 +191,13 @@ class Gemini:
         return [{"role": "user", "parts": [{"functionResponse": {"id": c, **response}} for c in calls]}]
 
     def rewritten(self, draw: Draw, turns: list[Any]) -> list[Any]:
-        return [self._turn(draw, turn) for turn in turns]
+        return [new for turn in turns for new in self._turns(draw, turn)]
+
+    def _turns(self, draw: Draw, turn: Any) -> list[Any]:
+        whole = self._turn(draw, turn)
+        if turn["role"] == "user" and draw(st.booleans()):
+            return [{**turn, "parts": [part]} for part in whole["parts"]]
+        return [whole]
 
     def _turn(self, draw: Draw, turn: Any) -> Any:
         parts = [part for p in turn["parts"] for part in self._part(draw, p)]

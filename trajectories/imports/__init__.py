@@ -1,0 +1,1 @@
+"""Traces that others wrote, read for comparison with what the proxy recorded."""
