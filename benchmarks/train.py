@@ -18,6 +18,7 @@ then part, spelt in bytes, so that prompts are long and shared. On them:
 
 from __future__ import annotations
 
+import importlib.util
 import random
 import resource
 import subprocess
@@ -63,6 +64,8 @@ def main() -> None:
     bench = Bench("The update of the trainer", example="python benchmarks/train.py --quick --json")
     bench.parser.add_argument("--without-trl", action="store_true", help="leave TRL out")
     args = bench.parse()
+    if not args.without_trl:
+        trl_needed()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="palestra-") as name:
         model = make_model(Path(name) / "model", hidden=64 if args.quick else 128)
@@ -75,6 +78,15 @@ def main() -> None:
 
             facts |= against_trl(model, groups, Path(name), steps=3 if args.quick else 6)
     bench.show({}, **facts)
+
+
+def trl_needed() -> None:
+    """Raises SystemExit where TRL is not there to be compared with."""
+    missing = [name for name in ("trl", "datasets") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SystemExit(
+            f"{' and '.join(missing)} not installed: pip install 'palestra[bench]', or leave TRL out with --without-trl"
+        )
 
 
 def make_model(directory: Path, *, hidden: int) -> Path:
