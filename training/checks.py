@@ -83,6 +83,8 @@ def _numbers(config: TrainConfig) -> Iterator[str]:
     for name in _ABOVE_ZERO:
         if (value := getattr(config, name)) <= 0:
             yield f"{name} must be above 0, not {value!r}"
+    if config.staleness < 0:
+        yield f"staleness must be at least 0, not {config.staleness!r}"
     if config.token_share > 1:
         yield f"token_share must be at most 1, not {config.token_share!r}"
 
@@ -90,7 +92,7 @@ def _numbers(config: TrainConfig) -> Iterator[str]:
 def _names(config: TrainConfig) -> Iterator[str]:
     for key, registry in _NAMED.items():
         if (name := getattr(config, key)) is not None:
-            yield from _entry(key, name, registry, getattr(config, f"{key}_options"), f"{key}_options")
+            yield from _entry(key, name, registry, getattr(config, f"{key}_options", {}), f"{key}_options")
     for key, changes in (("reshape", reshapers), ("adjust", adjusters)):
         for change in getattr(config, key):
             options = {n: v for n, v in change.items() if n != "name"}

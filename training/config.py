@@ -36,6 +36,9 @@ class TrainConfig:
     sampler_options: Options = field(default_factory=dict)
     horizon: Options | None = None
     """Turns that a rollout may take, in stages: {turns = [5, 10], steps_per_stage = 20}. Default: the task's budget."""
+    staleness: int = 0
+    """Versions that the policy of a rollout may be behind: so many steps are collected ahead, while updates run.
+    Above 0, take a `proximal` and a `correction` that allow for it."""
     replay: str = "none"
     replay_options: Options = field(default_factory=dict)
 

@@ -24,8 +24,12 @@ from palestra.tasks.task import Split
 from palestra.training.config import TrainConfig
 from palestra.training.engine import EngineOptions, training_engine
 from palestra.training.policy import Policy, PolicyOptions
+from palestra.training.sharded import ALONE, Team
 from palestra.training.trainer import Trainer
+from palestra.training.update import Updater
 from palestra.trajectories.store import Store
+
+_BEGIN = "begin"
 
 
 class Recipe(BaseModel):
@@ -47,13 +51,14 @@ class Recipe(BaseModel):
 
 
 @asynccontextmanager
-async def training(recipe: Recipe, store: Store | None = None) -> AsyncIterator[Trainer]:
+async def training(recipe: Recipe, store: Store | None = None, team: Team = ALONE) -> AsyncIterator[Trainer]:
     """Start engine, proxy and runner for `recipe`, and a trainer that has resumed where the run was.
 
-    `store`: one that is open for writing already; by default run_dir/store.
+    `store`: one that is open for writing already; by default run_dir/store. `team`: those who `follow` the same recipe.
     """
-    tasks = load_tasks(recipe.tasks, recipe.split)
-    policy, rendering = Policy.load(recipe.model, recipe.policy), Rendering.load(recipe.model)
+    tasks, rendering = load_tasks(recipe.tasks, recipe.split), Rendering.load(recipe.model)
+    team.share(_BEGIN)
+    policy = _policy(recipe, team)
     opened = store if store is not None else Store.open(recipe.run_dir / "store", write=True)
     try:
         engine = await training_engine(
@@ -69,3 +74,18 @@ async def training(recipe: Recipe, store: Store | None = None) -> AsyncIterator[
     finally:
         if store is None:
             opened.close()
+
+
+def follow(recipe: Recipe, team: Team) -> None:
+    """Share in the computations of the process that leads `team` in `training`, until it dismisses."""
+    if team.share(None) != _BEGIN:
+        return
+    policy = _policy(recipe, team)
+    policy.temperature = recipe.train.temperature
+    team.follow(policy=policy, updater=Updater(policy, recipe.train))
+
+
+def _policy(recipe: Recipe, team: Team) -> Policy:
+    policy = Policy.load(recipe.model, recipe.policy)
+    policy.shard(team)
+    return policy

@@ -3,7 +3,8 @@
     torchrun --nproc-per-node 2 ...        every process builds the same policy and updater
     team = Team.from_environment()
     policy.shard(team)
-    if team.leads: ... the trainer uses policy and updater; team.dismiss() at the end ...
+    if team.leads:
+        with team.leading(): ... the trainer uses policy and updater ...
     else: team.follow(policy=policy, updater=updater)
 
 The first process runs the trainer, the proxy and the environments. The methods of policy and updater that need
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import wraps
 from typing import Any, Protocol, TypeVar, cast
@@ -25,6 +26,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from palestra.training.errors import TrainingError
 from palestra.training.layouts import MicroBatch
 
 
@@ -33,7 +35,7 @@ class Team:
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         self.rank, self.size = rank, size
-        self._meeting = False
+        self._meeting = self._deserted = False
 
     @classmethod
     def from_environment(cls) -> Team:
@@ -65,10 +67,14 @@ class Team:
             self.share((who, method, args))
 
     def follow(self, **objects: Any) -> None:
-        """In any other process: do what the first one does to `objects`, until it dismisses."""
+        """In any other process: do what the first one does to `objects`, until it dismisses.
+
+        Expected errors happen to all alike; the first process says what they are, and may go on after them.
+        """
         while (order := self.share(None)) is not None:
             who, method, args = order
-            getattr(objects[who], method)(*args)
+            with suppress(*EXPECTED):
+                getattr(objects[who], method)(*args)
 
     def dismiss(self) -> None:
         """End the others' `follow`."""
@@ -76,11 +82,32 @@ class Team:
             self.share(None)
 
     @contextmanager
+    def leading(self) -> Iterator[None]:
+        """In the first process: dismisses the others at the end, after an error too.
+
+        Not after one that left them alone in a meeting, nor after an interrupt: torchrun ends them then, as soon as
+        this process has ended.
+        """
+        try:
+            yield
+        except Exception:
+            if not self._deserted:
+                with suppress(RuntimeError):  # gone already
+                    self.dismiss()
+            raise
+        self.dismiss()
+
+    @contextmanager
     def met(self) -> Iterator[None]:
         """Inside, everybody is there already."""
         before, self._meeting = self._meeting, True
         try:
             yield
+        except EXPECTED:
+            raise
+        except BaseException:
+            self._deserted = True
+            raise
         finally:
             self._meeting = before
 
@@ -117,6 +144,8 @@ class Team:
         return float(box)
 
 
+EXPECTED = (TrainingError, OSError)
+"""What all processes of a meeting run into alike: what is not finite, a file that cannot be read."""
 ALONE = Team()
 
 

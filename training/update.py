@@ -1,8 +1,8 @@
 """The update of one training step: check what was recorded, then one optimizer step per batch.
 
 Before any weight moves, the log-probability of every trained token of this step's policy is computed again. It must
-be what the engine recorded: a gradient through other probabilities would be the gradient of something else. Replayed
-tokens of older policies cannot be checked so; their versions tell them apart.
+be what the engine recorded: a gradient through other probabilities would be the gradient of something else. Samples
+with tokens of older policies, replayed or stale, cannot be checked so; their versions tell them apart.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from palestra.training.batch import Batch
 from palestra.training.config import TrainConfig
-from palestra.training.errors import DivergedError, UnfaithfulError
+from palestra.training.errors import ConfigError, DivergedError, UnfaithfulError
 from palestra.training.layouts import MicroBatch
 from palestra.training.losses import Objective, learning_rate_scale
 from palestra.training.losses.segments import dense, sums
@@ -31,7 +31,14 @@ class Updater:
     """Improves `policy` as `config` says. Its state is that of the optimizer and the proximal policy."""
 
     def __init__(self, policy: Policy, config: TrainConfig) -> None:
-        """`policy` as it is now is what a KL penalty pulls towards."""
+        """`policy` as it is now is what a KL penalty pulls towards.
+
+        Raises ConfigError for a KL penalty with sharded weights, which cannot be copied.
+        """
+        if config.kl_weight and policy.team.size > 1:
+            raise ConfigError(
+                "kl_weight needs one process: weights that are sharded over several have no copy"
+            )
         self._policy, self._config = policy, config
         self._optimizer = optimizers[config.optimizer](
             policy.model, matrix_lr=config.matrix_lr, other_lr=config.other_lr
@@ -50,7 +57,7 @@ class Updater:
     @meeting
     def run(self, batches: Sequence[Batch], version: int) -> dict[str, float]:
         """One optimizer step per batch, at least one. Returns loss, entropy, kl, clipped, grad_norm as means over
-        the batches, and logprob_gap, the largest over all tokens of policy `version`, in nats.
+        the batches, and logprob_gap, the largest over all samples of policy `version`, in nats.
 
         Raises UnfaithfulError before any weight is changed, and DivergedError without using what is not finite.
         """
@@ -130,9 +137,15 @@ class Updater:
         return norm
 
     def _checked(self, logprobs: Tensor, rows: MicroBatch, version: int) -> float:
-        """Largest difference between `logprobs` and the recorded ones of policy `version`, in nats."""
+        """Largest difference between `logprobs` and the recorded ones of policy `version`, in nats.
+
+        Of the samples that are its own from the first token to the last: in a reply that goes on when weights change,
+        later tokens are sampled with keys and values of the earlier policy.
+        """
         difference = (logprobs.detach() - rows.logprobs).abs()
-        own = difference[rows.versions == version]
+        sequence, size = dense(rows.sequence)
+        foreign = sums((rows.versions != version).to(difference.dtype), sequence, size)
+        own = difference[(foreign == 0)[sequence]]
         broken = self._policy.team.total(float((~difference.isfinite()).sum()))
         gap = self._policy.team.largest(float(own.max()) if len(own) else 0.0)
         if broken:

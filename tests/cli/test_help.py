@@ -41,7 +41,8 @@ def examples(path: tuple[str, ...]) -> list[str]:
 def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in LEAVES} == {
         "demo", "tasks list", "tasks show", "tasks validate", "rollout", "eval run", "eval compare", "train", "drift",
-        "show", "export", "proxy", "harness list", "harness install", "harness check", "harness run", "engine serve", "engine vllm",
+        "show", "export", "proxy", "harness list", "harness install", "harness check", "harness run",
+        "engine serve", "engine vllm",
     }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 
 from palestra.training.batch import Batch, make_batch
 from palestra.training.config import TrainConfig
+from palestra.training.errors import DivergedError
 from palestra.training.policy import Policy
 from palestra.training.sharded import Team
 from palestra.training.update import Updater
@@ -50,6 +52,16 @@ def main(model: Path, out: Path, layout: str) -> None:
     updater = Updater(policy, config)
     if not team.leads:
         return team.follow(policy=policy, updater=updater)
+    with team.leading():
+        lead(policy, updater, model, out)
+
+
+def lead(policy: Policy, updater: Updater, model: Path, out: Path) -> None:
+    """What the first process does."""
+    broken = batch(2)
+    broken.logprobs[:] = np.nan
+    with contextlib.suppress(DivergedError):
+        updater.run([broken], 0)
     results = [updater.run([batch(5)], 0), updater.run([batch(3)], 0)]
     held = copy.deepcopy(updater.state_dict())
     policy.save(out.with_suffix(".saved"), tokenizer=model / "tokenizer.json")
@@ -58,7 +70,6 @@ def main(model: Path, out: Path, layout: str) -> None:
     updater.load_state_dict(held)
     results.append(updater.run([batch(4)], 0))
     torch.save({"results": results, "weights": policy.weights()}, out)
-    team.dismiss()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -190,6 +191,53 @@ async def test_an_interrupted_run_ends_with_the_same_bits(make_trainer: MakeTrai
     assert whole.sampler.state_dict() == second.sampler.state_dict()
     assert whole._replay.state_dict() == second._replay.state_dict()
     assert sorted(whole._store.ids()) == sorted(second._store.ids())
+
+
+@pytest.mark.parametrize("staleness", [1, 2])
+async def test_rollouts_are_collected_ahead_and_no_staler_than_allowed(
+    make_trainer: MakeTrainer, staleness: int
+) -> None:
+    config = replace(
+        CONFIG, steps=5, staleness=staleness, loss="decoupled", proximal="loglinear", correction="tis"
+    )
+    trainer = await make_trainer(config)
+    seen: list[set[int]] = []
+    batches = trainer._batches
+
+    def watched(chosen: Any) -> Any:
+        made = batches(chosen)
+        seen.append({trainer.step - int(v) for v in made[0].versions[made[0].loss_mask]})
+        return made
+
+    trainer._batches = watched  # type: ignore[method-assign]
+    await trainer.train(ignore)
+    assert all(ages <= set(range(staleness + 1)) for ages in seen)
+    assert max(max(ages) for ages in seen) > 0, "some rollouts were sampled before the newest weights"
+    assert len(trainer._store) == 5 * 8
+
+
+async def test_a_run_that_collected_ahead_continues_with_what_is_stored(make_trainer: MakeTrainer) -> None:
+    """The tasks are those of a run without interrupt, and no rollout is played twice."""
+    config = replace(CONFIG, steps=4, staleness=1, sampler="dps")
+    whole = await make_trainer(config, name="whole")
+    await whole.train(ignore)
+
+    async def stop(result: StepResult) -> None:
+        if result.step == 2:
+            while len(first._store) < 3 * 8:
+                await asyncio.sleep(0.01)
+            raise LookupError("no more")
+
+    first = await make_trainer(config, name="parts")
+    with pytest.raises(LookupError):
+        await first.train(stop)
+    played = set(first._store.ids())
+    first._store.close()
+    second = await make_trainer(config, name="parts")
+    await second.train(ignore)
+    ids = second._store.ids()
+    assert len(ids) == len(set(ids)) == 4 * 8 and played <= set(ids)
+    assert [r.step for r in second.history] == [1, 2, 3, 4]
 
 
 async def test_remax_plays_a_greedy_rollout_of_each_group_and_does_not_train_on_it(
