@@ -27,7 +27,7 @@ def chunked_logprobs(
     softcap: float | None = None,
     chunk: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(log p(target), entropy in nats), both float32 (N,), of softmax(logits / temperature).
+    """(log p(target), entropy in nats), both (N,) in float32 or what is more precise, of softmax(logits / temperature).
 
     hidden (N, H), weight (V, H), bias (V,), targets int64 (N,); logits = hidden @ weight.T + bias, and with `softcap` c
     c * tanh(logits / c) as Gemma 2 has it. Differentiable in hidden, weight and bias. Equal to log_softmax up to
@@ -56,7 +56,7 @@ class _Chunked(torch.autograd.Function):
         softcap: float | None,
         chunk: int,
     ) -> tuple[Tensor, Tensor]:
-        logprobs = torch.empty(len(hidden), dtype=torch.float32, device=hidden.device)
+        logprobs = torch.empty(len(hidden), dtype=_precise(hidden), device=hidden.device)
         entropy, normaliser = torch.empty_like(logprobs), torch.empty_like(logprobs)
         for part in _parts(len(hidden), chunk):
             logits = _logits(hidden[part], weight, bias, softcap).div_(temperature)
@@ -116,6 +116,10 @@ def _parts(size: int, chunk: int) -> list[slice]:
     return [slice(start, min(start + chunk, size)) for start in range(0, size, chunk)]
 
 
+def _precise(hidden: Tensor) -> torch.dtype:
+    return torch.promote_types(hidden.dtype, torch.float32)
+
+
 def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, softcap: float | None) -> Tensor:
-    logits = torch.nn.functional.linear(hidden, weight, bias).float()
+    logits = torch.nn.functional.linear(hidden, weight, bias).to(_precise(hidden))
     return logits if softcap is None else logits.div_(softcap).tanh_().mul_(softcap)

@@ -37,7 +37,7 @@ from palestra.training.collect import Collected, Collector
 from palestra.training.config import TrainConfig
 from palestra.training.credit import Credit, give_credit
 from palestra.training.engine import TrainableEngine
-from palestra.training.errors import CheckpointError, TrainingError
+from palestra.training.errors import CheckpointError, TrainingError, VersionError
 from palestra.training.policy import Policy
 from palestra.training.replay import Entry, replays
 from palestra.training.samplers import samplers
@@ -68,6 +68,8 @@ class StepResult:
     clipped: float
     grad_norm: float
     logprob_gap: float
+    token_budget: int
+    """Computed positions per micro-batch, as many as memory was enough for."""
     sampled_tokens: int
     rollout_s: float
     update_s: float
@@ -155,6 +157,7 @@ class Trainer:
         started = time.perf_counter()
         collected = await self._ahead.take(self.step)
         rolled_out = time.perf_counter()
+        self._check_versions(collected.trajectories)
         credit = give_credit(collected.trajectories, self.config, collected.baselines)
         self._keep_advantages(collected.trajectories, credit.by_call())
         batches = self._batches(self._chosen(collected, credit))
@@ -162,6 +165,13 @@ class Trainer:
         self._ahead.trained(self.step, collected.groups)
         seconds = (rolled_out - started, time.perf_counter() - rolled_out)
         return self._result(collected.trajectories, credit.informative, update, seconds)
+
+    def _check_versions(self, trajectories: Sequence[Trajectory]) -> None:
+        """Raises VersionError for a rollout of weights that this step may not train on."""
+        allowed = max(self.step - self.config.staleness, 0), self.step
+        for rollout in (t.rollout for t in trajectories):
+            if (own := rollout.policy_versions) and not (allowed[0] <= own[0] and own[1] <= allowed[1]):
+                raise VersionError(rollout.rollout_id, own, allowed)
 
     def _chosen(self, collected: Collected, credit: Credit) -> list[tuple[Trajectory, Entry]]:
         """What to train on: valid rollouts of this step's groups, and those that are replayed."""

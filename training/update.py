@@ -17,7 +17,7 @@ from torch import Tensor
 
 from palestra.training.batch import Batch
 from palestra.training.config import TrainConfig
-from palestra.training.errors import ConfigError, DivergedError, UnfaithfulError
+from palestra.training.errors import ConfigError, DivergedError, OutOfMemoryError, UnfaithfulError
 from palestra.training.layouts import MicroBatch
 from palestra.training.losses import Objective, learning_rate_scale
 from palestra.training.losses.segments import dense, sums
@@ -46,6 +46,8 @@ class Updater:
         self._proximal = proximals[config.proximal](**config.proximal_options)
         self._objective = objective(config)
         self._reference = Policy(copy.deepcopy(policy.model), policy.options) if config.kl_weight else None
+        self.token_budget = config.token_budget
+        """Of a micro-batch; smaller than configured after memory ran out."""
 
     who = "updater"
 
@@ -57,11 +59,22 @@ class Updater:
     @meeting
     def run(self, batches: Sequence[Batch], version: int) -> dict[str, float]:
         """One optimizer step per batch, at least one. Returns loss, entropy, kl, clipped, grad_norm as means over
-        the batches, and logprob_gap, the largest over all samples of policy `version`, in nats.
+        the batches, logprob_gap, the largest over all samples of policy `version`, in nats, and the `token_budget` that
+        memory was enough for: where a micro-batch does not fit, all are computed again with half of it.
 
-        Raises UnfaithfulError before any weight is changed, and DivergedError without using what is not finite.
+        Raises UnfaithfulError before any weight is changed, DivergedError without using what is not finite, and
+        OutOfMemoryError where no smaller micro-batch can help.
         """
         torch.set_num_threads(self._config.threads)
+        while True:
+            self._steps = 0
+            try:
+                return self._run(batches, version) | {"token_budget": self.token_budget}
+            except torch.OutOfMemoryError as error:
+                short = error
+            self._shrink(batches, short)  # outside, where the error no longer holds on to what was computed
+
+    def _run(self, batches: Sequence[Batch], version: int) -> dict[str, float]:
         self._optimizer.zero_grad()
         cut = [self._mine(batch) for batch in batches]
         gaps = [self._gap(rows, version) for later in cut[1:] for rows in later]
@@ -72,6 +85,17 @@ class Updater:
         ]
         means = {name: float(np.mean([u[name] for u in updates])) for name in updates[0]}
         return means | {"logprob_gap": max([updates[0]["logprob_gap"], *gaps])}
+
+    def _shrink(self, batches: Sequence[Batch], short: torch.OutOfMemoryError) -> None:
+        """Halve the token budget. Raises OutOfMemoryError after an optimizer step, which must not be taken twice, with
+        others who have not run out, and where every micro-batch is a single sample already."""
+        single = all(len(set(p.sequence.tolist())) < 2 for batch in batches for p in self._cut(batch))
+        if self._steps or self.team.size > 1 or single:
+            raise OutOfMemoryError(self.token_budget, str(short)) from short
+        self.token_budget = max(self.token_budget // 2, 1)
+        self._optimizer.zero_grad()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
     @meeting
     def state_dict(self) -> dict[str, Any]:
@@ -114,9 +138,11 @@ class Updater:
 
     def _mine(self, batch: Batch) -> list[MicroBatch]:
         """What this process computes of `batch`."""
-        parts = list(batch.micro_batches(self._config.token_budget, self._config.layout))
         device = torch.device(self._policy.options.device)
-        return [part.to(device) for part in self._policy.team.part(parts)]
+        return [part.to(device) for part in self._policy.team.part(self._cut(batch))]
+
+    def _cut(self, batch: Batch) -> list[MicroBatch]:
+        return list(batch.micro_batches(self.token_budget, self._config.layout))
 
     def _reference_logprobs(self, rows: MicroBatch) -> Tensor | None:
         if self._reference is None:
@@ -132,6 +158,7 @@ class Updater:
         if not np.isfinite(norm):
             raise DivergedError(f"the gradient's norm is {norm}; nothing was updated with it")
         ratios = log_ratios.double().clamp(-20.0, 20.0).exp().cpu().numpy()
+        self._steps += 1
         self._optimizer.step(learning_rate_scale(ratios) if self._config.scale_by_ess else 1.0)
         self._proximal.updated(self._policy)
         return norm

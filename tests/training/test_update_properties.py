@@ -61,7 +61,9 @@ class Watched(Updater):
 
 @pytest.fixture(scope="module")
 def double(model_dir: Any) -> Policy:
-    return Policy.load(model_dir, dtype=torch.float64)
+    policy = Policy.load(model_dir)
+    policy.model.double()
+    return policy
 
 
 def gradient(policy: Policy, batch: Batch, variant: str, **changes: Any) -> Tensor:

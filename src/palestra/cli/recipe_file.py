@@ -17,7 +17,7 @@ from palestra.training.policy import PolicyOptions
 from palestra.training.recipe import Recipe
 
 _SECTIONS: dict[str, Any] = {"train": TrainConfig, "policy": PolicyOptions, "engine": EngineOptions}
-FREE = ("run_dir", "train.steps", "train.threads")
+FREE = ("run_dir", "log", "train.steps", "train.threads", "train.token_budget")
 """Keys that may change when a run is continued."""
 
 

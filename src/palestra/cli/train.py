@@ -63,6 +63,10 @@ async def _train(recipe: Recipe, path: Path, console: Console, team: Team) -> No
 
     async def on_step(result: StepResult) -> None:
         console.print(step_line(result, recipe.train.steps), highlight=False, soft_wrap=True)
+        if result.token_budget < recipe.train.token_budget:
+            console.print(
+                f"  out of memory: micro-batches are of {result.token_budget} tokens now", highlight=False
+            )
 
     choose_tasks(recipe.tasks, recipe.split, None)
     async with AsyncExitStack() as stack:
