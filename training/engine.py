@@ -38,6 +38,10 @@ class EngineOptions:
     """More of `vllm serve`, such as ["--tensor-parallel-size", "2"]."""
     environment: Mapping[str, str] = field(default_factory=dict)
     in_flight: InFlight = "wait"
+    max_kv_usage: float = 0.9
+    """New requests wait from this share of vLLM's KV cache on; 1 leaves that to vLLM."""
+    colocated: bool = False
+    """vLLM on the accelerator that trains as well: it gives its memory back during each update."""
     cpu: bool = False
     """vLLM on the CPU: serve a copy of the model that a reload changes whole."""
 
@@ -49,16 +53,26 @@ async def training_engine(
     if options.kind == "embedded":
         return await child_engine(model, deterministic=deterministic)
     if options.url is not None:
-        return VllmEngine(options.url, "policy", in_flight=options.in_flight, untie=options.cpu)
+        return _engine(options, options.url)
     server = await VllmServer.start(_vllm(options, model, run_dir))
+    return _engine(options, server.base_url, server)
+
+
+def _engine(options: EngineOptions, url: str, server: VllmServer | None = None) -> VllmEngine:
     return VllmEngine(
-        server.base_url, "policy", in_flight=options.in_flight, untie=options.cpu, server=server
+        url,
+        "policy",
+        in_flight=options.in_flight,
+        untie=options.cpu,
+        server=server,
+        max_kv_usage=options.max_kv_usage,
     )
 
 
 def _vllm(options: EngineOptions, model: Path, run_dir: Path) -> VllmOptions:
     served = untied_copy(model, run_dir / "served") if options.cpu else model
+    arguments = (*options.arguments, "--enable-sleep-mode") if options.colocated else options.arguments
     chosen = VllmOptions(
-        served, arguments=options.arguments, environment=options.environment, log=run_dir / "vllm.log"
+        served, arguments=arguments, environment=options.environment, log=run_dir / "vllm.log"
     )
     return chosen if options.python is None else replace(chosen, python=options.python)

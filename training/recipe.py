@@ -14,9 +14,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
+from palestra.harness_proxy.engines.vllm import VllmEngine
+from palestra.harness_proxy.models import model_dir
 from palestra.harness_proxy.rendering import Rendering
 from palestra.rollouts.local import local
 from palestra.tasks.registry import load_tasks
@@ -38,7 +41,7 @@ class Recipe(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: Path
-    """Directory of the model to start from: config.json, safetensors, tokenizer.json."""
+    """The model to start from: a directory with config.json, safetensors, tokenizer.json, or its name on the hub."""
     tasks: str
     split: Split = "train"
     run_dir: Path
@@ -47,7 +50,17 @@ class Recipe(BaseModel):
     engine: EngineOptions = EngineOptions()
     deterministic: bool = False
     """Sample one sequence at a time with fixed shapes: slow, but the same bits on every run."""
+    log: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """Where the figures of each step go besides the checkpoints: `training.logs`."""
     train: TrainConfig = TrainConfig()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Recipe:
+        if self.engine.colocated and (self.engine.kind != "vllm" or self.train.staleness):
+            raise ValueError(
+                'engine.colocated lets vLLM sleep during updates: it needs kind = "vllm" and train.staleness = 0'
+            )
+        return self
 
 
 @asynccontextmanager
@@ -56,6 +69,7 @@ async def training(recipe: Recipe, store: Store | None = None, team: Team = ALON
 
     `store`: one that is open for writing already; by default run_dir/store. `team`: those who `follow` the same recipe.
     """
+    recipe = recipe.model_copy(update={"model": model_dir(recipe.model)})
     tasks, rendering = load_tasks(recipe.tasks, recipe.split), Rendering.load(recipe.model)
     team.share(_BEGIN)
     policy = _policy(recipe, team)
@@ -66,8 +80,9 @@ async def training(recipe: Recipe, store: Store | None = None, team: Team = ALON
         )
         async with local(engine, rendering, store=opened) as stack:
             tokenizer = recipe.model / "tokenizer.json"
+            rest = engine.sleep if recipe.engine.colocated and isinstance(engine, VllmEngine) else None
             trainer = Trainer(
-                recipe.train, policy, engine, stack.runner, opened, tasks, recipe.run_dir, tokenizer
+                recipe.train, policy, engine, stack.runner, opened, tasks, recipe.run_dir, tokenizer, rest
             )
             trainer.resume()
             yield trainer
@@ -86,6 +101,6 @@ def follow(recipe: Recipe, team: Team) -> None:
 
 
 def _policy(recipe: Recipe, team: Team) -> Policy:
-    policy = Policy.load(recipe.model, recipe.policy)
+    policy = Policy.load(model_dir(recipe.model), recipe.policy)
     policy.shard(team)
     return policy

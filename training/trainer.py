@@ -88,15 +88,19 @@ class Trainer:
         tasks: TaskSet,
         run_dir: Path,
         tokenizer: Path,
+        rest: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`runner` must commit to `store`; `tokenizer` is the tokenizer.json that checkpoints carry along.
+
+        `rest`: called before each update, to have an engine on the same accelerator give its memory back; new weights
+        wake it.
 
         Raises ConfigError, a ValueError, for a name or a value that `config` cannot have.
         """
         check(config)
         self.config, self.policy, self.runner = config, policy, runner
         self.history: list[StepResult] = []
-        self._engine, self._store, self._tokenizer = engine, store, tokenizer
+        self._engine, self._store, self._tokenizer, self._rest = engine, store, tokenizer, rest
         self.sampler = samplers[config.sampler](tasks, config.seed, **config.sampler_options)
         collector = Collector(config, runner, store, self.sampler)
         self._ahead = Ahead(collector, self.sampler, tasks, staleness=config.staleness, steps=config.steps)
@@ -161,6 +165,8 @@ class Trainer:
         credit = give_credit(collected.trajectories, self.config, collected.baselines)
         self._keep_advantages(collected.trajectories, credit.by_call())
         batches = self._batches(self._chosen(collected, credit))
+        if self._rest is not None:
+            await self._rest()
         update = await asyncio.to_thread(self._updater.run, batches, self.step)
         self._ahead.trained(self.step, collected.groups)
         seconds = (rolled_out - started, time.perf_counter() - rolled_out)

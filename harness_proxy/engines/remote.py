@@ -143,15 +143,20 @@ class CompletionsEngine:
     async def _fetch(
         self, method: str, url: str, body: object, headers: Mapping[str, str] | None
     ) -> dict[str, Any]:
+        status, content = await self._exchange(method, url, body, headers)
+        return _read(status, content, f"{method} {url}")
+
+    async def _exchange(
+        self, method: str, url: str, body: object = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, bytes]:
         data = None if body is None else orjson.dumps(body)
         try:
             async with self._client().request(method, url, data=data, headers=headers) as response:
-                content = await response.read()
+                return response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise EngineUnavailableError(
                 f"{method} {url} failed: {error!r}. Is the engine running?"
             ) from error
-        return _read(response.status, content, f"{method} {url}")
 
     def _client(self) -> aiohttp.ClientSession:
         if self._closed:

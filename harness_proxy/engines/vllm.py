@@ -22,6 +22,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from palestra.harness_proxy.engines.admission import Admission, kv_usage
 from palestra.harness_proxy.engines.base import Capability, EngineError, EngineUnavailableError
 from palestra.harness_proxy.engines.remote import CompletionsEngine
 from palestra.harness_proxy.engines.vllm_server import VllmServer
@@ -50,6 +51,7 @@ class VllmEngine(CompletionsEngine):
         version: int = 0,
         untie: bool = False,
         server: VllmServer | None = None,
+        max_kv_usage: float = 1.0,
     ) -> None:
         """base_url: ending in /v1. version: of the weights that the server has now.
 
@@ -58,6 +60,8 @@ class VllmEngine(CompletionsEngine):
 
         server: one to look after: it is started again when it has died, with the weights it had, and closed with
         this engine.
+
+        max_kv_usage: share of the KV cache from which on new requests wait; 1 leaves that to the server.
         """
         super().__init__(base_url, model, api_key=api_key, timeout_s=timeout_s)
         self.policy_version = version
@@ -67,6 +71,8 @@ class VllmEngine(CompletionsEngine):
         self._server, self._root = server, self._base_url.removesuffix("/v1")
         self._token_api = False
         self._weights: Path | None = None
+        self._admission = Admission(self._kv_usage, max_kv_usage)
+        self._asleep = False
         self._mending = asyncio.Lock()
 
     async def probe(self) -> Capability:
@@ -106,9 +112,29 @@ class VllmEngine(CompletionsEngine):
         await asyncio.to_thread(save_weights, published, fresh / "model.safetensors")
         stale, self._weights = self._weights, fresh
         await self._revive()
+        await self._wake()
         await self._publish(version)
         if stale is not None:
             shutil.rmtree(stale, ignore_errors=True)
+
+    async def sleep(self) -> None:
+        """Give the accelerator's memory back until the next `update_weights`; nothing can be sampled meanwhile.
+
+        For a trainer on the same accelerator. The server needs `--enable-sleep-mode`. Raises EngineError.
+        """
+        await self._request("POST", "/sleep?level=1")
+        self._asleep = True
+
+    async def _wake(self) -> None:
+        if self._asleep:
+            await self._request("POST", "/wake_up")
+            self._asleep = False
+
+    async def _kv_usage(self) -> float:
+        status, content = await self._exchange("GET", f"{self._root}/metrics")
+        if status != 200:
+            raise EngineUnavailableError(f"GET {self._root}/metrics answered {status}")
+        return kv_usage(content.decode("utf-8", "replace"))
 
     async def aclose(self) -> None:
         """Close the connections, and the server where it is this engine's."""
@@ -143,6 +169,7 @@ class VllmEngine(CompletionsEngine):
         async with self._mending:
             if not self._server.running:
                 await self._server.restart()
+                self._asleep = False
                 if self._weights is not None:
                     await self._publish(self.policy_version)
 
@@ -154,10 +181,12 @@ class VllmEngine(CompletionsEngine):
 
     async def _complete(self, prompt: list[int], sampling: Sampling, session: str) -> dict[str, Any]:
         await self._revive()
-        if not self._token_api:
-            return await super()._complete(prompt, sampling, session)
-        with self._context_errors(prompt):
-            reply = await self._request("POST", "/inference/v1/generate", self._tokens_in(prompt, sampling))
+        async with self._admission.admitted():
+            if not self._token_api:
+                return await super()._complete(prompt, sampling, session)
+            with self._context_errors(prompt):
+                body = self._tokens_in(prompt, sampling)
+                reply = await self._request("POST", "/inference/v1/generate", body)
         return self._tokens_out(reply)
 
     def _tokens_in(self, prompt: list[int], sampling: Sampling) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import typer
 from palestra import __version__
 from palestra.cli import demo, drift, engine, evaluate, export, harness, proxy, rollout, show, tasks, train
 
-TRAIN_EXTRA = ("torch", "transformers", "safetensors")
+TRAIN_EXTRA = ("torch", "transformers", "safetensors", "huggingface_hub")
 """Modules of the extra [train]."""
 
 app = typer.Typer(

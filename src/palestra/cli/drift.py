@@ -41,7 +41,8 @@ def drift(
     from palestra.training.policy import Policy, PolicyOptions
 
     temperature, views = _views(run_dir, version)
-    with loading(checked_model(model)):
+    model = checked_model(model)
+    with loading(model):
         policy = Policy.load(model, PolicyOptions(device=device, bf16=bf16))
     policy.temperature = temperature
     found = measure(policy, views)

@@ -30,7 +30,7 @@ def read_recipe(path: Path) -> Recipe:
     if wrong := [f"train.{problem}" for problem in problems(recipe.train)]:
         raise UsageError(f"{path}: {'; '.join(wrong)}")
     try:
-        checked_model(recipe.model)
+        recipe = recipe.model_copy(update={"model": checked_model(recipe.model)})
     except UsageError as error:
         raise UsageError(f"{path}: model: {error}") from error
     return recipe

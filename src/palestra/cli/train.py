@@ -58,10 +58,12 @@ def train(
 async def _train(recipe: Recipe, path: Path, console: Console, team: Team) -> None:
     from palestra.cli.options import loading, write_store
     from palestra.cli.play import choose_tasks
+    from palestra.training.logs import logging_to
     from palestra.training.recipe import training
     from palestra.training.trainer import StepResult
 
     async def on_step(result: StepResult) -> None:
+        write(result)
         console.print(step_line(result, recipe.train.steps), highlight=False, soft_wrap=True)
         if result.token_budget < recipe.train.token_budget:
             console.print(
@@ -76,6 +78,7 @@ async def _train(recipe: Recipe, path: Path, console: Console, team: Team) -> No
             trainer = await stack.enter_async_context(training(recipe, store, team))
         if trainer.step:
             console.print(f"continuing {recipe.run_dir} after step {trainer.step}", highlight=False)
+        write = stack.enter_context(logging_to(recipe.log, recipe.run_dir, trainer.step))
         await trainer.train(on_step)
         console.print(f"done: {trainer.checkpoint} holds the weights", highlight=False, soft_wrap=True)
 
