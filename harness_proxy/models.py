@@ -23,9 +23,13 @@ def model_dir(model: str | Path, download: Callable[..., str] | None = None) -> 
         return Path(model)
     if not _HUB_NAME.fullmatch(name):
         raise ModelNotFoundError(name)
-    if download is None:
-        from huggingface_hub import snapshot_download as download
     try:
-        return Path(download(name, allow_patterns=list(FILES)))
+        return Path((download or _hub())(name, allow_patterns=list(FILES)))
     except (OSError, ValueError) as error:  # what the hub's own errors are, too
         raise ModelNotFoundError(name, error) from error
+
+
+def _hub() -> Callable[..., str]:
+    from huggingface_hub import snapshot_download
+
+    return snapshot_download

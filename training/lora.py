@@ -43,7 +43,7 @@ def adapters(model: nn.Module) -> dict[str, Tensor]:
 def _added(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     from peft.tuners.lora import LoraLayer
 
-    layers: list[tuple[str, Any]] = list(model.named_modules())
-    for name, module in layers:
+    for name, module in model.named_modules():
         if isinstance(module, LoraLayer):
-            yield f"{name}.base_layer.weight", module.get_delta_weight("default").detach()
+            layer: Any = module
+            yield f"{name}.base_layer.weight", layer.get_delta_weight("default").detach()
