@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from palestra.harness_proxy.engines.base import Generation
+from palestra.harness_proxy.engines.vllm import VllmEngine
 from palestra.harness_proxy.engines.vllm_server import VllmServer
 from palestra.harness_proxy.rendering import Rendering
 from palestra.rollouts.local import local
@@ -83,3 +88,37 @@ async def test_what_vllm_recorded_is_what_the_trainer_computes(
     with torch.no_grad():
         gaps = [(policy.logprobs(p)[0] - p.logprobs).abs().max() for p in batch.micro_batches(4096, "tree")]
     assert float(max(gaps)) < 1e-4
+
+
+async def test_a_server_killed_in_mid_rollout_comes_back_and_the_run_goes_on(
+    vllm_server: VllmServer, vllm_model_dir: Path, parity_tasks: Callable[..., TaskSet], tmp_path: Path
+) -> None:
+    """Rollouts that it took along are played again or recorded as failures of the provider; none gets a score of 0."""
+    engine = VllmEngine(vllm_server.base_url, "policy", untie=True, server=vllm_server)
+    generate, calls = engine.generate, list[int]()
+
+    async def dying(*args: Any, **options: Any) -> Generation:
+        calls.append(1)
+        if len(calls) == 10:
+            assert vllm_server._process is not None
+            os.killpg(vllm_server._process.pid, signal.SIGKILL)
+        return await generate(*args, **options)
+
+    engine.generate = dying  # type: ignore[method-assign]
+    with Store.open(tmp_path / "store", write=True) as store:
+        async with local(engine, Rendering.load(vllm_model_dir), store=store) as running:
+            policy, tokenizer = Policy.load(vllm_model_dir), vllm_model_dir / "tokenizer.json"
+            config = replace(CONFIG, steps=2)
+            trainer = Trainer(
+                config, policy, engine, running.runner, store, parity_tasks(6), tmp_path, tokenizer
+            )
+            await trainer.train(_ignore)
+            engine._server = None
+        assert [r.step for r in trainer.history] == [1, 2] and trainer.history[1].failed == 0
+        failures = [r.failure for r in store.rollouts() if r.failure is not None]
+        assert len(failures) == trainer.history[0].failed < 8
+        assert {f.boundary for f in failures} <= {"provider"}
+
+
+async def _ignore(result: StepResult) -> None:
+    assert result.logprob_gap < 1e-3
