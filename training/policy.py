@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ class PolicyOptions:
     """Compute in bfloat16; weights, gradients and optimizer stay in float32."""
     gradient_checkpointing: bool = False
     """Keep one hidden state per layer and compute the rest again backward: far less memory, a third more time."""
+    offload_activations: bool = False
+    """Keep what the backward pass needs in main memory until then: less on the accelerator, more traffic."""
     lora: Lora | None = None
     """Train adapters instead of all weights."""
 
@@ -177,7 +180,8 @@ class _Scorer(nn.Module):
 
     def forward(self, batch: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:
         head = self.model.get_output_embeddings()
-        with torch.autocast(torch.device(self._options.device).type, torch.bfloat16, self._options.bf16):
+        device = torch.device(self._options.device).type
+        with torch.autocast(device, torch.bfloat16, self._options.bf16), self._offloaded(device):
             hidden = batch.hidden(self.model.get_decoder())
         return chunked_logprobs(
             hidden,
@@ -187,3 +191,8 @@ class _Scorer(nn.Module):
             temperature=temperature,
             softcap=getattr(self.model.config, "final_logit_softcapping", None),
         )
+
+    def _offloaded(self, device: str) -> AbstractContextManager[Any]:
+        if not self._options.offload_activations:
+            return nullcontext()
+        return torch.autograd.graph.save_on_cpu(pin_memory=device == "cuda")

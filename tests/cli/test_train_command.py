@@ -154,8 +154,8 @@ def test_what_is_not_toml_is_a_mistake(palestra: Command, tmp_path: Path) -> Non
 
 
 def test_a_missing_model_is_a_mistake(palestra: Command, recipe: Write) -> None:
-    ended = palestra("train", recipe(model="nowhere/model"))
-    assert ended.status == 2 and "model: nowhere/model is no directory" in ended.err
+    ended = palestra("train", recipe(model="nowhere/at/all"))
+    assert ended.status == 2 and "model: nowhere/at/all is no directory" in ended.err
 
 
 def test_unknown_tasks_and_empty_splits_are_mistakes(

@@ -75,10 +75,17 @@ def test_a_saved_policy_serves_alone_and_goes_on_with_its_adapters(
 
 
 @pytest.mark.parametrize("layout", ["rows", "tree"])
-def test_gradient_checkpointing_changes_no_gradient(model_dir: Path, batch: Batch, layout: str) -> None:
+@pytest.mark.parametrize(
+    "saving",
+    [PolicyOptions(gradient_checkpointing=True), PolicyOptions(offload_activations=True)],
+    ids=["checkpointing", "offload"],
+)
+def test_saving_memory_changes_no_gradient(
+    model_dir: Path, batch: Batch, layout: str, saving: PolicyOptions
+) -> None:
     grads = []
-    for checkpointing in (False, True):
-        policy = Policy.load(model_dir, PolicyOptions(gradient_checkpointing=checkpointing))
+    for options in (PolicyOptions(), saving):
+        policy = Policy.load(model_dir, options)
         for rows in batch.micro_batches(1 << 20, layout):
             chosen, _ = policy.logprobs(rows)
             (chosen * rows.advantages).sum().backward()  # type: ignore[no-untyped-call]

@@ -18,7 +18,7 @@ from palestra.harness_proxy.engines.vllm import VllmEngine
 from palestra.harness_proxy.engines.vllm_server import VllmServer
 from palestra.harness_proxy.rendering import Rendering
 from palestra.rollouts.local import local
-from palestra.tasks.task import TaskSet
+from palestra.tasks.task import Task, TaskSet
 from palestra.training.batch import make_batch
 from palestra.training.config import TrainConfig
 from palestra.training.engine import EngineOptions, training_engine
@@ -109,15 +109,19 @@ async def test_a_server_killed_in_mid_rollout_comes_back_and_the_run_goes_on(
         async with local(engine, Rendering.load(vllm_model_dir), store=store) as running:
             policy, tokenizer = Policy.load(vllm_model_dir), vllm_model_dir / "tokenizer.json"
             config = replace(CONFIG, steps=2)
-            trainer = Trainer(
-                config, policy, engine, running.runner, store, parity_tasks(6), tmp_path, tokenizer
-            )
+            tasks = TaskSet("patient", [_patient(task) for task in parity_tasks(6)])
+            trainer = Trainer(config, policy, engine, running.runner, store, tasks, tmp_path, tokenizer)
             await trainer.train(_ignore)
             engine._server = None
         assert [r.step for r in trainer.history] == [1, 2] and trainer.history[1].failed == 0
         failures = [r.failure for r in store.rollouts() if r.failure is not None]
         assert len(failures) == trainer.history[0].failed < 8
         assert {f.boundary for f in failures} <= {"provider"}
+
+
+def _patient(task: Task) -> Task:
+    """`task` with time enough for a server to start."""
+    return task.model_copy(update={"budget": task.budget.model_copy(update={"wall_s": 600.0})})
 
 
 async def _ignore(result: StepResult) -> None:
