@@ -12,7 +12,7 @@ from palestra.training.logprobs import chunked_logprobs
 def plain(
     hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, temperature: float, softcap: float | None
 ) -> tuple[Tensor, Tensor]:
-    logits = (hidden @ weight.T + bias).float()
+    logits = hidden @ weight.T + bias
     logits = logits if softcap is None else softcap * torch.tanh(logits / softcap)
     log_p = torch.log_softmax(logits / temperature, -1)
     entropy = -(log_p.exp() * log_p).sum(-1)

@@ -100,9 +100,19 @@ def vllm(
 
     with tempfile.TemporaryDirectory(prefix="palestra-vllm-") as scratch:
         options = VllmOptions(
-            _served(model, Path(scratch), cpu), name, host=host, port=port, arguments=context.args, log=log
+            _served(model, Path(scratch), cpu),
+            name,
+            host=host,
+            port=port,
+            arguments=_further(context.args),
+            log=log,
         )
         run(_supervise(options if python is None else replace(options, python=python)))
+
+
+def _further(arguments: list[str]) -> list[str]:
+    """What follows MODEL, without the -- that sets it apart."""
+    return arguments[1:] if arguments[:1] == ["--"] else arguments
 
 
 def _served(model: str, scratch: Path, cpu: bool) -> Path:
