@@ -18,6 +18,7 @@
           - EngineBusyError         503 with Retry-After: the same request may work later
       + CaptureError            train mode asked of an engine without token ids (also a ValueError)
       + RenderingError          messages or a model directory that cannot be rendered (also a ValueError)
+      + ModelNotFoundError      a model that is neither a directory nor on the hub (also a FileNotFoundError)
       + ProxyStateError         a call out of order: a session closed twice, a proxy used before start()
 
 An engine's own errors are in `engines/base.py`; `recorder.py` translates them.
@@ -152,3 +153,15 @@ class RenderingError(ProxyError, ValueError):
 
 class ProxyStateError(ProxyError, RuntimeError):
     """Raised when the proxy is used out of order."""
+
+
+class ModelNotFoundError(ProxyError, FileNotFoundError):
+    """Raised when a model is no directory and cannot be fetched."""
+
+    def __init__(self, name: str, cause: Exception | None = None) -> None:
+        hub = f", and the Hugging Face hub did not give it ({_first_line(cause)})" if cause else ""
+        super().__init__(f"{name} is no directory{hub}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].strip() or type(error).__name__

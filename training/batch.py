@@ -1,22 +1,22 @@
 """Training batches: flat arrays of whole samples, cut into micro-batches by a token budget.
 
-A `Batch` concatenates its samples without padding. Micro-batches take samples of similar length, so that laying them
-out as rows wastes little; on CPU that is faster than one packed row with a block mask. Per-token weights are fixed
-when the batch is made, so a loss is the same however the batch is cut.
+A `Batch` concatenates its samples without padding; `layouts.py` says how a part of it lies before the model. Per-token
+weights are fixed when the batch is made, so a loss is the same however the batch is cut.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, get_args
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from palestra.training.losses import Tokens, token_weights
+from palestra.training.layouts import Loss, MicroBatch, layouts
 from palestra.training.losses import aggregation as aggregations
+from palestra.training.losses import token_weights
 from palestra.trajectories.model import BoolArray, FloatArray, IntArray
 from palestra.trajectories.sample import Sample
 
@@ -45,55 +45,28 @@ class Batch:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def micro_batches(self, token_budget: int) -> Iterator[Rows]:
-        """Rows of similar length, at most `token_budget` positions each, padding included; at least one sample."""
-        lengths = np.diff(self.offsets)
-        chosen: list[int] = []
-        for index in np.argsort(-lengths, kind="stable"):
-            if chosen and (len(chosen) + 1) * int(lengths[chosen[0]]) > token_budget:
-                yield self._rows(chosen)
-                chosen = []
-            chosen.append(int(index))
-        if chosen:
-            yield self._rows(chosen)
+    def micro_batches(self, token_budget: int, layout: str = "rows") -> Iterator[MicroBatch]:
+        """The batch in parts of at most `token_budget` computed positions, at least one sample each.
 
-    def _rows(self, indices: Sequence[int]) -> Rows:
-        spans = [slice(int(self.offsets[i]), int(self.offsets[i + 1])) for i in indices]
-        width = max(s.stop - s.start for s in spans)
-        ids = torch.zeros(len(spans), width, dtype=torch.long)
-        mask = torch.zeros(len(spans), width, dtype=torch.bool)
-        for row, span in enumerate(spans):
-            ids[row, : span.stop - span.start] = torch.from_numpy(self.ids[span].astype(np.int64))
-            mask[row, : span.stop - span.start] = torch.from_numpy(self.loss_mask[span])
-        flat = np.concatenate([np.arange(s.start, s.stop)[self.loss_mask[s]] for s in spans])
-        return Rows(
-            ids=ids,
-            lengths=torch.tensor([s.stop - s.start for s in spans]),
-            loss_mask=mask,
-            logprobs=torch.from_numpy(self.logprobs[flat]),
-            advantages=torch.from_numpy(self.advantages[flat]),
-            weights=torch.from_numpy(self.weights[flat]),
-            versions=torch.from_numpy(self.versions[flat]),
-            sequence=torch.tensor(indices).repeat_interleave(mask.sum(1)),
-        )
+        Raises KeyError for a layout that is not in `palestra.training.layouts.layouts`.
+        """
+        spans = [slice(int(a), int(b)) for a, b in pairwise(self.offsets)]
+        samples = [self.ids[span] for span in spans]
+        for chosen in layouts[layout].cut(samples, token_budget):
+            masks = [self.loss_mask[spans[i]] for i in chosen]
+            yield layouts[layout].of([samples[i] for i in chosen], masks, self._loss(spans, chosen))
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Rows:
-    """Samples as right-padded rows, with their N loss tokens in row-major order."""
-
-    ids: Tensor  # (R, W) int64, 0 where padded
-    lengths: Tensor  # (R,)
-    loss_mask: Tensor  # (R, W) bool
-    logprobs: Tensor  # (N,)
-    advantages: Tensor  # (N,)
-    weights: Tensor  # (N,)
-    versions: Tensor  # (N,) policy version that sampled the token
-    sequence: Tensor  # (N,) index of the sample in its batch
-
-    def tokens(self, old: Tensor, reference: Tensor | None = None) -> Tokens:
-        """The N loss tokens as losses take them; `old` (N,) are the proximal policy's log-probabilities."""
-        return Tokens(self.logprobs, old, self.advantages, self.weights, self.sequence, reference)
+    def _loss(self, spans: Sequence[slice], chosen: Sequence[int]) -> Loss:
+        places = [spans[i].start + np.flatnonzero(self.loss_mask[spans[i]]) for i in chosen]
+        flat = np.concatenate(places)
+        return {
+            "targets": torch.from_numpy(self.ids[flat].astype(np.int64)),
+            "logprobs": torch.from_numpy(self.logprobs[flat]),
+            "advantages": torch.from_numpy(self.advantages[flat]),
+            "weights": torch.from_numpy(self.weights[flat]),
+            "versions": torch.from_numpy(self.versions[flat]),
+            "sequence": torch.from_numpy(np.repeat(np.array(chosen), [len(p) for p in places])),
+        }
 
 
 def make_batch(

@@ -14,7 +14,9 @@ from palestra.training.config import Options, TrainConfig
 from palestra.training.credit import advantages, needs_baseline
 from palestra.training.decisions import decisions
 from palestra.training.errors import ConfigError
+from palestra.training.layouts import layouts
 from palestra.training.losses import corrections, losses
+from palestra.training.optimizer import optimizers
 from palestra.training.proximal import proximals
 from palestra.training.replay import replays
 from palestra.training.samplers import HorizonSchedule, samplers
@@ -37,6 +39,8 @@ _NAMED: Mapping[str, Mapping[str, Any]] = {
     "loss": losses,
     "correction": corrections,
     "proximal": proximals,
+    "layout": layouts,
+    "optimizer": optimizers,
 }
 _ANY = TaskSet("any", [Task(id="any", family="any", env="any", split="train", instruction="any")])
 
@@ -79,6 +83,8 @@ def _numbers(config: TrainConfig) -> Iterator[str]:
     for name in _ABOVE_ZERO:
         if (value := getattr(config, name)) <= 0:
             yield f"{name} must be above 0, not {value!r}"
+    if config.staleness < 0:
+        yield f"staleness must be at least 0, not {config.staleness!r}"
     if config.token_share > 1:
         yield f"token_share must be at most 1, not {config.token_share!r}"
 
@@ -86,7 +92,7 @@ def _numbers(config: TrainConfig) -> Iterator[str]:
 def _names(config: TrainConfig) -> Iterator[str]:
     for key, registry in _NAMED.items():
         if (name := getattr(config, key)) is not None:
-            yield from _entry(key, name, registry, getattr(config, f"{key}_options"), f"{key}_options")
+            yield from _entry(key, name, registry, getattr(config, f"{key}_options", {}), f"{key}_options")
     for key, changes in (("reshape", reshapers), ("adjust", adjusters)):
         for change in getattr(config, key):
             options = {n: v for n, v in change.items() if n != "name"}

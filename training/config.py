@@ -8,6 +8,8 @@
 | loss, correction | what an update minimises | `training.losses.losses`, `corrections` |
 | proximal | near which policy it stays | `training.proximal.proximals` |
 | sampler | what is played | `training.samplers.samplers` |
+| layout | how samples lie before the model | `training.layouts.layouts` |
+| optimizer | how weights follow the gradient | `training.optimizer.optimizers` |
 | replay | which older rollouts are trained again | `training.replay.replays` |
 """
 
@@ -34,6 +36,9 @@ class TrainConfig:
     sampler_options: Options = field(default_factory=dict)
     horizon: Options | None = None
     """Turns that a rollout may take, in stages: {turns = [5, 10], steps_per_stage = 20}. Default: the task's budget."""
+    staleness: int = 0
+    """Versions that the policy of a rollout may be behind: so many steps are collected ahead, while updates run.
+    Above 0, take a `proximal` and a `correction` that allow for it."""
     replay: str = "none"
     replay_options: Options = field(default_factory=dict)
 
@@ -64,13 +69,16 @@ class TrainConfig:
 
     updates_per_step: int = 1
     """Optimizer steps per training step, each on its share of the groups."""
+    optimizer: str = "muon"
     matrix_lr: float = 5e-3
+    """Of the matrices inside the blocks. With "adamw" and a large model, more like 1e-6 for both."""
     other_lr: float = 1e-3
     max_grad_norm: float = 1.0
     temperature: float = 1.0
     max_reply_tokens: int = 64
+    layout: str = "rows"
     token_budget: int = 16_384
-    """Positions per micro-batch, padding included."""
+    """Computed positions per micro-batch."""
     max_logprob_gap: float = 0.05
     """Nats. Largest accepted difference between a recorded and a recomputed log-probability."""
     seed: int = 0

@@ -2,7 +2,9 @@
 
 TrainingError
   - UnfaithfulError   recorded and recomputed log-probabilities differ (also a ValueError)
+  - VersionError      a rollout was sampled with weights that no step may train on
   - DivergedError     a loss or gradient is not finite (also an ArithmeticError)
+  - OutOfMemoryError  a micro-batch does not fit, and cannot be made smaller (also a MemoryError)
   - CheckpointError   a checkpoint is incomplete or does not fit this run
   - AllFailedError    no rollout of a step has a reward
   - ConfigError       a setting names what does not exist, or holds an impossible value (also a ValueError)
@@ -30,8 +32,33 @@ class UnfaithfulError(TrainingError, ValueError):
         )
 
 
+class VersionError(TrainingError):
+    """Raised when a rollout was sampled with weights that are too old for its step, or that were never published."""
+
+    def __init__(self, rollout_id: str, versions: tuple[int, int], allowed: tuple[int, int]) -> None:
+        super().__init__(
+            f"{rollout_id} was sampled with version {_span(versions)}, its step takes version {_span(allowed)}: does "
+            "another run use the engine? Give each its own, and start this one over (--fresh) or in another run_dir"
+        )
+
+
+def _span(versions: tuple[int, int]) -> str:
+    first, last = versions
+    return f"{first}" if first == last else f"{first} to {last}"
+
+
 class DivergedError(TrainingError, ArithmeticError):
     """Raised when a loss or a gradient is not finite; nothing was updated."""
+
+
+class OutOfMemoryError(TrainingError, MemoryError):
+    """Raised when a micro-batch does not fit into memory and no smaller one is possible; the step was not finished."""
+
+    def __init__(self, token_budget: int, said: str) -> None:
+        super().__init__(
+            f"micro-batches of {token_budget} tokens do not fit into memory ({said}): set train.token_budget lower, or "
+            "policy.gradient_checkpointing, or train on more GPUs; the step is then repeated"
+        )
 
 
 class CheckpointError(TrainingError):

@@ -1,33 +1,26 @@
-"""The optimizer: Muon for the matrices inside the blocks, AdamW for embeddings and norms.
+"""The optimizers: Muon for the matrices inside the blocks with AdamW for the rest, or AdamW alone.
 
 Muon (Jordan et al. 2024, `torch.optim.Muon`) learns the small policies of this project in about a third of the steps
-that AdamW alone needs. The two behave as one optimizer with one learning-rate scale.
+that AdamW needs. AdamW is what is known to work for large models, adapters and sharded weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
+from palestra.training.sharded import spread, whole
 
-class MuonAdamW:
-    """Two optimizers over the parameters of one model."""
 
-    def __init__(self, model: nn.Module, *, matrix_lr: float, other_lr: float) -> None:
-        """`matrix_lr` for Muon, `other_lr` for AdamW; no weight decay."""
-        matrices: list[nn.Parameter] = []
-        others: list[nn.Parameter] = []
-        for name, parameter in model.named_parameters():
-            inside = parameter.ndim == 2 and "embed" not in name and "lm_head" not in name
-            (matrices if inside else others).append(parameter)
-        self._parts: list[torch.optim.Optimizer] = [
-            torch.optim.Muon(matrices, lr=matrix_lr, weight_decay=0.0, momentum=0.95, nesterov=True),
-            torch.optim.AdamW(others, lr=other_lr, betas=(0.9, 0.98), weight_decay=0.0),
-        ]
-        self._base = [matrix_lr, other_lr]
+class _Joined:
+    """Several optimizers that behave as one, with one learning-rate scale."""
+
+    def __init__(self, parts: list[torch.optim.Optimizer]) -> None:
+        self._parts = parts
+        self._base = [float(part.param_groups[0]["lr"]) for part in parts]
 
     def step(self, scale: float = 1.0) -> None:
         """Update with the learning rates times `scale`, then clear the gradients."""
@@ -43,10 +36,64 @@ class MuonAdamW:
             part.zero_grad(set_to_none=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """Both states."""
-        return {"parts": [p.state_dict() for p in self._parts]}
+        """All states, whole where they are sharded."""
+        return {"parts": [_mapped(p.state_dict(), lambda _, state: whole(state)) for p in self._parts]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore both."""
+        """Restore them."""
         for part, saved in zip(self._parts, state["parts"], strict=True):
-            part.load_state_dict(saved)
+            held = [p for group in part.param_groups for p in group["params"]]
+            part.load_state_dict(
+                _mapped(saved, lambda i, own, held=held: {n: spread(t, held[i]) for n, t in own.items()})  # type: ignore[misc]
+            )
+
+
+class MuonAdamW(_Joined):
+    """Muon and AdamW over the trained parameters of one model."""
+
+    def __init__(self, model: nn.Module, *, matrix_lr: float, other_lr: float) -> None:
+        """`matrix_lr` for Muon, `other_lr` for AdamW; no weight decay."""
+        named = list(_trained(model))
+        matrices = [p for name, p in named if _inside(name, p)]
+        others = [p for name, p in named if not _inside(name, p)]
+        parts: list[torch.optim.Optimizer] = []
+        if matrices:
+            parts.append(
+                torch.optim.Muon(matrices, lr=matrix_lr, weight_decay=0.0, momentum=0.95, nesterov=True)
+            )
+        if others:
+            parts.append(_adamw(others, other_lr))
+        super().__init__(parts)
+
+
+class AdamW(_Joined):
+    """AdamW over all of them."""
+
+    def __init__(self, model: nn.Module, *, matrix_lr: float, other_lr: float) -> None:
+        """`matrix_lr` for matrices inside the blocks, `other_lr` for the rest; no weight decay."""
+        named = list(_trained(model))
+        matrices = [p for name, p in named if _inside(name, p)]
+        others = [p for name, p in named if not _inside(name, p)]
+        groups = [(matrices, matrix_lr), (others, other_lr)]
+        super().__init__([_adamw(group, lr) for group, lr in groups if group])
+
+
+optimizers: Mapping[str, Callable[..., _Joined]] = {"muon": MuonAdamW, "adamw": AdamW}
+"""By name."""
+
+
+def _mapped(state: dict[str, Any], change: Callable[[int, Any], Any]) -> dict[str, Any]:
+    """An optimizer's state with `change` applied to what it keeps of each parameter, by number."""
+    return {**state, "state": {i: change(i, own) for i, own in state["state"].items()}}
+
+
+def _adamw(parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=lr, betas=(0.9, 0.98), weight_decay=0.0)
+
+
+def _trained(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    return ((name, p) for name, p in model.named_parameters() if p.requires_grad)
+
+
+def _inside(name: str, parameter: nn.Parameter) -> bool:
+    return parameter.ndim == 2 and "embed" not in name and "lm_head" not in name

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from palestra.training.batch import Rows
+from palestra.training.layouts import MicroBatch
 from palestra.training.losses import proximal_logprobs
 from palestra.training.losses.decoupled import Approximation
 from palestra.training.policy import Policy
@@ -27,11 +27,11 @@ from palestra.training.policy import Policy
 class Proximal(Protocol):
     """A proximal policy over one training run."""
 
-    def before(self, policy: Policy, rows: Rows) -> Tensor | None:
+    def before(self, policy: Policy, rows: MicroBatch) -> Tensor | None:
         """Log-probabilities (N,) by a forward pass before the first update of a step; None where none is needed."""
         ...
 
-    def approximate(self, logprobs: Tensor, rows: Rows, version: int) -> Tensor:
+    def approximate(self, logprobs: Tensor, rows: MicroBatch, version: int) -> Tensor:
         """Log-probabilities (N,) where `before` gave none, from the current ones; `version` is the step's policy."""
         ...
 
@@ -51,10 +51,10 @@ class Proximal(Protocol):
 class Recorded:
     """The policy that sampled."""
 
-    def before(self, policy: Policy, rows: Rows) -> Tensor | None:
+    def before(self, policy: Policy, rows: MicroBatch) -> Tensor | None:
         return None
 
-    def approximate(self, logprobs: Tensor, rows: Rows, version: int) -> Tensor:
+    def approximate(self, logprobs: Tensor, rows: MicroBatch, version: int) -> Tensor:
         return rows.logprobs
 
     def updated(self, policy: Policy) -> None:
@@ -73,14 +73,14 @@ class Approximated(Recorded):
     def __init__(self, kind: Approximation) -> None:
         self._kind = kind
 
-    def approximate(self, logprobs: Tensor, rows: Rows, version: int) -> Tensor:
+    def approximate(self, logprobs: Tensor, rows: MicroBatch, version: int) -> Tensor:
         return proximal_logprobs(logprobs.detach(), rows.logprobs, rows.versions, version + 1, self._kind)
 
 
 class StepStart(Recorded):
     """The policy before the first update of the step."""
 
-    def before(self, policy: Policy, rows: Rows) -> Tensor | None:
+    def before(self, policy: Policy, rows: MicroBatch) -> Tensor | None:
         with torch.no_grad():
             return policy.logprobs(rows)[0]
 
@@ -99,14 +99,14 @@ class Averaged(Recorded):
         self._decay, self._total = decay, 0.0
         self._weights: dict[str, Tensor] = {}
 
-    def before(self, policy: Policy, rows: Rows) -> Tensor | None:
+    def before(self, policy: Policy, rows: MicroBatch) -> Tensor | None:
         if not self._weights:
             self.updated(policy)
         with torch.no_grad(), swapped(policy, self._weights):
             return policy.logprobs(rows)[0]
 
     def updated(self, policy: Policy) -> None:
-        now = policy.weights()
+        now = policy.state()
         self._total = self._total * self._decay + 1.0
         if not self._weights:
             self._weights = {name: value.clone() for name, value in now.items()}
@@ -123,12 +123,12 @@ class Averaged(Recorded):
 @contextmanager
 def swapped(policy: Policy, weights: Mapping[str, Tensor]) -> Iterator[None]:
     """`policy` computes with `weights` inside, and with its own, bit for bit, after."""
-    own = {name: value.clone() for name, value in policy.weights().items()}
+    own = {name: value.clone() for name, value in policy.state().items()}
     try:
-        policy.model.load_state_dict(weights, strict=False)
+        policy.load_state(weights)
         yield
     finally:
-        policy.model.load_state_dict(own, strict=False)
+        policy.load_state(own)
 
 
 def _loglinear() -> Proximal:

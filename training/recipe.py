@@ -14,17 +14,25 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
+from palestra.harness_proxy.engines.vllm import VllmEngine
+from palestra.harness_proxy.models import model_dir
 from palestra.harness_proxy.rendering import Rendering
-from palestra.rollouts.local import child_engine, local
+from palestra.rollouts.local import local
 from palestra.tasks.registry import load_tasks
 from palestra.tasks.task import Split
 from palestra.training.config import TrainConfig
-from palestra.training.policy import Policy
+from palestra.training.engine import EngineOptions, training_engine
+from palestra.training.policy import Policy, PolicyOptions
+from palestra.training.sharded import ALONE, Team
 from palestra.training.trainer import Trainer
+from palestra.training.update import Updater
 from palestra.trajectories.store import Store
+
+_BEGIN = "begin"
 
 
 class Recipe(BaseModel):
@@ -33,34 +41,66 @@ class Recipe(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: Path
-    """Directory of the model to start from: config.json, safetensors, tokenizer.json."""
+    """The model to start from: a directory with config.json, safetensors, tokenizer.json, or its name on the hub."""
     tasks: str
     split: Split = "train"
     run_dir: Path
     """Gets store/ and checkpoints/."""
+    policy: PolicyOptions = PolicyOptions()
+    engine: EngineOptions = EngineOptions()
     deterministic: bool = False
     """Sample one sequence at a time with fixed shapes: slow, but the same bits on every run."""
+    log: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """Where the figures of each step go besides the checkpoints: `training.logs`."""
     train: TrainConfig = TrainConfig()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Recipe:
+        if self.engine.colocated and (self.engine.kind != "vllm" or self.train.staleness):
+            raise ValueError(
+                'engine.colocated lets vLLM sleep during updates: it needs kind = "vllm" and train.staleness = 0'
+            )
+        return self
 
 
 @asynccontextmanager
-async def training(recipe: Recipe, store: Store | None = None) -> AsyncIterator[Trainer]:
+async def training(recipe: Recipe, store: Store | None = None, team: Team = ALONE) -> AsyncIterator[Trainer]:
     """Start engine, proxy and runner for `recipe`, and a trainer that has resumed where the run was.
 
-    `store`: one that is open for writing already; by default run_dir/store.
+    `store`: one that is open for writing already; by default run_dir/store. `team`: those who `follow` the same recipe.
     """
-    tasks = load_tasks(recipe.tasks, recipe.split)
-    policy, rendering = Policy.load(recipe.model), Rendering.load(recipe.model)
+    recipe = recipe.model_copy(update={"model": model_dir(recipe.model)})
+    tasks, rendering = load_tasks(recipe.tasks, recipe.split), Rendering.load(recipe.model)
+    team.share(_BEGIN)
+    policy = _policy(recipe, team)
     opened = store if store is not None else Store.open(recipe.run_dir / "store", write=True)
     try:
-        engine = await child_engine(recipe.model, deterministic=recipe.deterministic)
+        engine = await training_engine(
+            recipe.engine, recipe.model, recipe.run_dir, deterministic=recipe.deterministic
+        )
         async with local(engine, rendering, store=opened) as stack:
             tokenizer = recipe.model / "tokenizer.json"
+            rest = engine.sleep if recipe.engine.colocated and isinstance(engine, VllmEngine) else None
             trainer = Trainer(
-                recipe.train, policy, engine, stack.runner, opened, tasks, recipe.run_dir, tokenizer
+                recipe.train, policy, engine, stack.runner, opened, tasks, recipe.run_dir, tokenizer, rest
             )
             trainer.resume()
             yield trainer
     finally:
         if store is None:
             opened.close()
+
+
+def follow(recipe: Recipe, team: Team) -> None:
+    """Share in the computations of the process that leads `team` in `training`, until it dismisses."""
+    if team.share(None) != _BEGIN:
+        return
+    policy = _policy(recipe, team)
+    policy.temperature = recipe.train.temperature
+    team.follow(policy=policy, updater=Updater(policy, recipe.train))
+
+
+def _policy(recipe: Recipe, team: Team) -> Policy:
+    policy = Policy.load(model_dir(recipe.model), recipe.policy)
+    policy.shard(team)
+    return policy

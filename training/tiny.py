@@ -76,7 +76,7 @@ def save_model_dir(
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from palestra.training.policy import save_weights
+    from palestra.harness_proxy.engines.weights import save_weights
 
     torch.manual_seed(seed)
     config = Qwen3Config(
@@ -92,6 +92,7 @@ def save_model_dir(
         eos_token_id=tokenizer.token_to_id("<|im_end|>"),
         pad_token_id=tokenizer.token_to_id("<|endoftext|>"),
         bos_token_id=None,
+        architectures=["Qwen3ForCausalLM"],
     )
     config.save_pretrained(str(model_dir))
     save_tokenizer(model_dir, tokenizer)

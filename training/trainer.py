@@ -3,14 +3,16 @@
     trainer = Trainer(config, policy, engine, runner, store, tasks, run_dir, tokenizer)
     await trainer.train(on_step=print)
 
-On-policy and synchronous: the rollouts of step n are sampled with the weights of version n, the update makes version
-n + 1. What is played, how credit is computed, what is minimised and what is trained again are named in the config.
+The rollouts of step n are sampled with the weights of version n, the update makes version n + 1. With `staleness` k
+they may be sampled with versions from n - k on, and are collected while the steps before are computed (`ahead.py`).
+What is played, how credit is computed, what is minimised and what is trained again are named in the config.
 Everything a step needs is either in the last checkpoint (weights, optimizer, random states, sampler, replay buffer) or
 in the store (rollouts), so a run killed at any moment continues where it was: rollouts that were committed are not run
 again.
 
-Before the first update of a step the trainer recomputes the log-probability of every trained token. It must be what
-the engine recorded; beyond `max_logprob_gap` the step is refused, since its gradient would be of something else.
+Before the first update of a step the trainer recomputes the log-probability of every trained token of its policy. It
+must be what the engine recorded; beyond `max_logprob_gap` the step is refused, since its gradient would be of
+something else.
 """
 
 from __future__ import annotations
@@ -21,20 +23,21 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from palestra.rollouts.runner import Runner
 from palestra.tasks.task import TaskSet
+from palestra.training.ahead import Ahead
 from palestra.training.batch import Batch, make_batch
 from palestra.training.checkpoint import Checkpoints
 from palestra.training.checks import check
 from palestra.training.collect import Collected, Collector
 from palestra.training.config import TrainConfig
 from palestra.training.credit import Credit, give_credit
-from palestra.training.errors import CheckpointError, TrainingError
+from palestra.training.engine import TrainableEngine
+from palestra.training.errors import CheckpointError, TrainingError, VersionError
 from palestra.training.policy import Policy
 from palestra.training.replay import Entry, replays
 from palestra.training.samplers import samplers
@@ -65,17 +68,11 @@ class StepResult:
     clipped: float
     grad_norm: float
     logprob_gap: float
+    token_budget: int
+    """Computed positions per micro-batch, as many as memory was enough for."""
     sampled_tokens: int
     rollout_s: float
     update_s: float
-
-
-class TrainableEngine(Protocol):
-    """An engine whose weights can be replaced while it serves."""
-
-    async def update_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Serve `weights` from now on, as policy version `version`."""
-        ...
 
 
 class Trainer:
@@ -91,17 +88,22 @@ class Trainer:
         tasks: TaskSet,
         run_dir: Path,
         tokenizer: Path,
+        rest: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`runner` must commit to `store`; `tokenizer` is the tokenizer.json that checkpoints carry along.
+
+        `rest`: called before each update, to have an engine on the same accelerator give its memory back; new weights
+        wake it.
 
         Raises ConfigError, a ValueError, for a name or a value that `config` cannot have.
         """
         check(config)
         self.config, self.policy, self.runner = config, policy, runner
         self.history: list[StepResult] = []
-        self._engine, self._store, self._tokenizer = engine, store, tokenizer
+        self._engine, self._store, self._tokenizer, self._rest = engine, store, tokenizer, rest
         self.sampler = samplers[config.sampler](tasks, config.seed, **config.sampler_options)
-        self._collector = Collector(config, runner, store, self.sampler)
+        collector = Collector(config, runner, store, self.sampler)
+        self._ahead = Ahead(collector, self.sampler, tasks, staleness=config.staleness, steps=config.steps)
         self._replay = replays[config.replay](config.seed, **config.replay_options)
         self._updater = Updater(policy, config)
         self._checkpoints = Checkpoints(run_dir / "checkpoints")
@@ -127,7 +129,7 @@ class Trainer:
             return False
         state = self._checkpoints.load(latest, self.policy, self._updater)
         with _of_this_version():
-            self.sampler.load_state_dict(state["sampler"])
+            self._ahead.load_state_dict(state["collected"], state["step"])
             self._replay.load_state_dict(state["replay"])
         self.history = _history(state)
         return True
@@ -140,25 +142,42 @@ class Trainer:
         """
         if not self.resume():
             self._save()
+        try:
+            await self._publish()
+            while self.step < self.config.steps:
+                result = await self._step()
+                self.history.append(result)
+                self._save()
+                await self._publish()
+                await on_step(result)
+        finally:
+            await self._ahead.aclose()
+
+    async def _publish(self) -> None:
         await self._engine.update_weights(self.policy.weights(), self.step)
-        while self.step < self.config.steps:
-            result = await self._step()
-            self.history.append(result)
-            self._save()
-            await self._engine.update_weights(self.policy.weights(), self.step)
-            await on_step(result)
+        self._ahead.published(self.step)
 
     async def _step(self) -> StepResult:
         started = time.perf_counter()
-        collected = await self._collector.step(self.step)
+        collected = await self._ahead.take(self.step)
         rolled_out = time.perf_counter()
+        self._check_versions(collected.trajectories)
         credit = give_credit(collected.trajectories, self.config, collected.baselines)
         self._keep_advantages(collected.trajectories, credit.by_call())
         batches = self._batches(self._chosen(collected, credit))
+        if self._rest is not None:
+            await self._rest()
         update = await asyncio.to_thread(self._updater.run, batches, self.step)
-        self.sampler.observe(collected.groups)
+        self._ahead.trained(self.step, collected.groups)
         seconds = (rolled_out - started, time.perf_counter() - rolled_out)
         return self._result(collected.trajectories, credit.informative, update, seconds)
+
+    def _check_versions(self, trajectories: Sequence[Trajectory]) -> None:
+        """Raises VersionError for a rollout of weights that this step may not train on."""
+        allowed = max(self.step - self.config.staleness, 0), self.step
+        for rollout in (t.rollout for t in trajectories):
+            if (own := rollout.policy_versions) and not (allowed[0] <= own[0] and own[1] <= allowed[1]):
+                raise VersionError(rollout.rollout_id, own, allowed)
 
     def _chosen(self, collected: Collected, credit: Credit) -> list[tuple[Trajectory, Entry]]:
         """What to train on: valid rollouts of this step's groups, and those that are replayed."""
@@ -220,7 +239,7 @@ class Trainer:
 
     def _save(self) -> None:
         state = {
-            "sampler": self.sampler.state_dict(),
+            "collected": self._ahead.state_dict(),
             "replay": self._replay.state_dict(),
             "history": [asdict(r) for r in self.history],
         }

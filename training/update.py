@@ -1,8 +1,8 @@
 """The update of one training step: check what was recorded, then one optimizer step per batch.
 
 Before any weight moves, the log-probability of every trained token of this step's policy is computed again. It must
-be what the engine recorded: a gradient through other probabilities would be the gradient of something else. Replayed
-tokens of older policies cannot be checked so; their versions tell them apart.
+be what the engine recorded: a gradient through other probabilities would be the gradient of something else. Samples
+with tokens of older policies, replayed or stale, cannot be checked so; their versions tell them apart.
 """
 
 from __future__ import annotations
@@ -15,37 +15,68 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palestra.training.batch import Batch, Rows
+from palestra.training.batch import Batch
 from palestra.training.config import TrainConfig
-from palestra.training.errors import DivergedError, UnfaithfulError
+from palestra.training.errors import ConfigError, DivergedError, OutOfMemoryError, UnfaithfulError
+from palestra.training.layouts import MicroBatch
 from palestra.training.losses import Objective, learning_rate_scale
 from palestra.training.losses.segments import dense, sums
-from palestra.training.optimizer import MuonAdamW
+from palestra.training.optimizer import optimizers
 from palestra.training.policy import Policy
 from palestra.training.proximal import proximals
+from palestra.training.sharded import Team, meeting, whole
 
 
 class Updater:
     """Improves `policy` as `config` says. Its state is that of the optimizer and the proximal policy."""
 
     def __init__(self, policy: Policy, config: TrainConfig) -> None:
-        """`policy` as it is now is what a KL penalty pulls towards."""
+        """`policy` as it is now is what a KL penalty pulls towards.
+
+        Raises ConfigError for a KL penalty with sharded weights, which cannot be copied.
+        """
+        if config.kl_weight and policy.team.size > 1:
+            raise ConfigError(
+                "kl_weight needs one process: weights that are sharded over several have no copy"
+            )
         self._policy, self._config = policy, config
-        self._optimizer = MuonAdamW(policy.model, matrix_lr=config.matrix_lr, other_lr=config.other_lr)
+        self._optimizer = optimizers[config.optimizer](
+            policy.model, matrix_lr=config.matrix_lr, other_lr=config.other_lr
+        )
         self._proximal = proximals[config.proximal](**config.proximal_options)
         self._objective = objective(config)
-        self._reference = Policy(copy.deepcopy(policy.model)) if config.kl_weight else None
-        policy.entropy_gradient = bool(config.entropy_weight)
+        self._reference = Policy(copy.deepcopy(policy.model), policy.options) if config.kl_weight else None
+        self.token_budget = config.token_budget
+        """Of a micro-batch; smaller than configured after memory ran out."""
 
+    who = "updater"
+
+    @property
+    def team(self) -> Team:
+        """Those who update together."""
+        return self._policy.team
+
+    @meeting
     def run(self, batches: Sequence[Batch], version: int) -> dict[str, float]:
         """One optimizer step per batch, at least one. Returns loss, entropy, kl, clipped, grad_norm as means over
-        the batches, and logprob_gap, the largest over all tokens of policy `version`, in nats.
+        the batches, logprob_gap, the largest over all samples of policy `version`, in nats, and the `token_budget` that
+        memory was enough for: where a micro-batch does not fit, all are computed again with half of it.
 
-        Raises UnfaithfulError before any weight is changed, and DivergedError without using what is not finite.
+        Raises UnfaithfulError before any weight is changed, DivergedError without using what is not finite, and
+        OutOfMemoryError where no smaller micro-batch can help.
         """
         torch.set_num_threads(self._config.threads)
+        while True:
+            self._steps = 0
+            try:
+                return self._run(batches, version) | {"token_budget": self.token_budget}
+            except torch.OutOfMemoryError as error:
+                short = error
+            self._shrink(batches, short)  # outside, where the error no longer holds on to what was computed
+
+    def _run(self, batches: Sequence[Batch], version: int) -> dict[str, float]:
         self._optimizer.zero_grad()
-        cut = [list(batch.micro_batches(self._config.token_budget)) for batch in batches]
+        cut = [self._mine(batch) for batch in batches]
         gaps = [self._gap(rows, version) for later in cut[1:] for rows in later]
         olds = [[self._proximal.before(self._policy, rows) for rows in parts] for parts in cut]
         updates = [
@@ -55,26 +86,40 @@ class Updater:
         means = {name: float(np.mean([u[name] for u in updates])) for name in updates[0]}
         return means | {"logprob_gap": max([updates[0]["logprob_gap"], *gaps])}
 
+    def _shrink(self, batches: Sequence[Batch], short: torch.OutOfMemoryError) -> None:
+        """Halve the token budget. Raises OutOfMemoryError after an optimizer step, which must not be taken twice, with
+        others who have not run out, and where every micro-batch is a single sample already."""
+        single = all(len(set(p.sequence.tolist())) < 2 for batch in batches for p in self._cut(batch))
+        if self._steps or self.team.size > 1 or single:
+            raise OutOfMemoryError(self.token_budget, str(short)) from short
+        self.token_budget = max(self.token_budget // 2, 1)
+        self._optimizer.zero_grad()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    @meeting
     def state_dict(self) -> dict[str, Any]:
         """What training continues from, besides the weights."""
         return {"optimizer": self._optimizer.state_dict(), "proximal": self._proximal.state_dict()}
 
+    @meeting
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict`."""
         self._optimizer.load_state_dict(state["optimizer"])
         self._proximal.load_state_dict(state["proximal"])
 
-    def _gap(self, rows: Rows, version: int) -> float:
+    def _gap(self, rows: MicroBatch, version: int) -> float:
         """Checked now, since after the first update the weights are no longer the recorded ones."""
         with torch.no_grad():
             return self._checked(self._policy.logprobs(rows)[0], rows, version)
 
     def _optimize(
-        self, parts: Sequence[Rows], olds: Sequence[Tensor | None], version: int, *, first: bool
+        self, parts: Sequence[MicroBatch], olds: Sequence[Tensor | None], version: int, *, first: bool
     ) -> dict[str, float]:
         """One optimizer step; `first`: with the weights of `version`."""
         total = dict.fromkeys(("loss", "entropy", "kl", "clipped", "logprob_gap"), 0.0)
-        share = 1.0 / max(sum(float(rows.weights.sum()) for rows in parts), 1e-12)
+        team = self._policy.team
+        share = 1.0 / max(team.total(sum(float(rows.weights.sum()) for rows in parts)), 1e-12)
         log_ratios = list[Tensor]()
         for rows, before in zip(parts, olds, strict=True):
             logprobs, entropy = self._policy.logprobs(rows)
@@ -88,9 +133,18 @@ class Updater:
             total["kl"] += float(result.kl) * share
             total["clipped"] += float(result.clipped) * share
             total["entropy"] += float((entropy.detach() * rows.weights).sum()) * share
-        return total | {"grad_norm": self._step(torch.cat(log_ratios))}
+        sums_over_team = {n: team.total(total[n]) for n in ("loss", "entropy", "kl", "clipped")}
+        return total | sums_over_team | {"grad_norm": self._step(team.every(torch.cat(log_ratios)))}
 
-    def _reference_logprobs(self, rows: Rows) -> Tensor | None:
+    def _mine(self, batch: Batch) -> list[MicroBatch]:
+        """What this process computes of `batch`."""
+        device = torch.device(self._policy.options.device)
+        return [part.to(device) for part in self._policy.team.part(self._cut(batch))]
+
+    def _cut(self, batch: Batch) -> list[MicroBatch]:
+        return list(batch.micro_batches(self.token_budget, self._config.layout))
+
+    def _reference_logprobs(self, rows: MicroBatch) -> Tensor | None:
         if self._reference is None:
             return None
         self._reference.temperature = self._policy.temperature
@@ -99,20 +153,30 @@ class Updater:
 
     def _step(self, log_ratios: Tensor) -> float:
         """Follow the gradients; returns their norm before it was clipped. `log_ratios`: of each sequence."""
-        norm = float(torch.nn.utils.clip_grad_norm_(self._policy.parameters(), self._config.max_grad_norm))
+        clip = torch.nn.utils.clip_grad_norm_(list(self._policy.parameters()), self._config.max_grad_norm)
+        norm = float(whole({"norm": clip})["norm"])
         if not np.isfinite(norm):
             raise DivergedError(f"the gradient's norm is {norm}; nothing was updated with it")
         ratios = log_ratios.double().clamp(-20.0, 20.0).exp().cpu().numpy()
+        self._steps += 1
         self._optimizer.step(learning_rate_scale(ratios) if self._config.scale_by_ess else 1.0)
         self._proximal.updated(self._policy)
         return norm
 
-    def _checked(self, logprobs: Tensor, rows: Rows, version: int) -> float:
-        """Largest difference between `logprobs` and the recorded ones of policy `version`, in nats."""
+    def _checked(self, logprobs: Tensor, rows: MicroBatch, version: int) -> float:
+        """Largest difference between `logprobs` and the recorded ones of policy `version`, in nats.
+
+        Of the samples that are its own from the first token to the last: in a reply that goes on when weights change,
+        later tokens are sampled with keys and values of the earlier policy.
+        """
         difference = (logprobs.detach() - rows.logprobs).abs()
-        if not bool(difference.isfinite().all()):
+        sequence, size = dense(rows.sequence)
+        foreign = sums((rows.versions != version).to(difference.dtype), sequence, size)
+        own = difference[(foreign == 0)[sequence]]
+        broken = self._policy.team.total(float((~difference.isfinite()).sum()))
+        gap = self._policy.team.largest(float(own.max()) if len(own) else 0.0)
+        if broken:
             raise DivergedError("the model gives log-probabilities that are not finite; nothing was updated")
-        gap = float(difference[rows.versions == version].max()) if (rows.versions == version).any() else 0.0
         if gap > self._config.max_logprob_gap:
             raise UnfaithfulError(gap, self._config.max_logprob_gap)
         return gap

@@ -29,6 +29,7 @@ class HttpClient:
 
     def __init__(self, base_url: str, headers: Mapping[str, str], timeout_s: float) -> None:
         """`headers` go with every request. Raises ValueError for a URL that is not http(s)://host..."""
+        self.base_url = base_url
         url = urlsplit(base_url)
         if url.scheme not in ("http", "https") or url.hostname is None:
             raise ValueError(f"the URL must look like http://host:port/v1, got {base_url!r}")
@@ -104,7 +105,9 @@ class _Connection(asyncio.Protocol):
             raise HttpError("the server hung up")
         self.is_usable = False
         self._answer = self._loop.create_future()
-        timer = self._loop.call_later(timeout_s, self._fail, TimeoutError(f"no answer within {timeout_s:g} s"))
+        timer = self._loop.call_later(
+            timeout_s, self._fail, TimeoutError(f"no answer within {timeout_s:g} s")
+        )
         self._expect()
         self._transport.write(message)
         try:
@@ -129,7 +132,9 @@ class _Connection(asyncio.Protocol):
         self._is_open = self.is_usable = False
         if error is None and self._ends_with_connection:
             self._succeed()
-        self._fail(HttpError(f"the server hung up in the middle ({error!r})" if error else "the server hung up"))
+        self._fail(
+            HttpError(f"the server hung up in the middle ({error!r})" if error else "the server hung up")
+        )
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None or self._answer.done():

@@ -8,7 +8,8 @@ that answers another prompt than was sent, is refused: nothing is repaired, beca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -42,8 +43,7 @@ class CompletionsEngine:
         self.policy_version = 0
         """What replies are labelled with where the endpoint reports no versions. Set it after an update."""
         self._base_url = base_url.rstrip("/")
-        headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-        self._http = HttpClient(self._base_url, {"content-type": "application/json"} | headers, timeout_s)
+        self._http = self._client(self._base_url, api_key, timeout_s)
         self._context_tokens: int | None = None
         self._closed = False
 
@@ -65,6 +65,11 @@ class CompletionsEngine:
         policy_version = self.policy_version
         body = await self._complete(prompt, fitted, session)
         return _generation(body, prompt, fitted, policy_version)
+
+    @staticmethod
+    def _client(url: str, api_key: str | None, timeout_s: float) -> HttpClient:
+        headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        return HttpClient(url, {"content-type": "application/json"} | headers, timeout_s)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -123,23 +128,43 @@ class CompletionsEngine:
             "logprobs": 0,
             "return_token_ids": True,
         }
-        try:
+        with self._context_errors(prompt):
             return await self._request("POST", "/completions", body, {"x-session-id": session})
+
+    @contextmanager
+    def _context_errors(self, prompt: list[int]) -> Iterator[None]:
+        try:
+            yield
         except _ContextError as error:
             raise PromptTooLongError(len(prompt), self._context_tokens or 0) from error
 
     async def _request(
         self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
+        return await self._fetch(self._http, method, path, body, headers)
+
+    async def _fetch(
+        self, http: HttpClient, method: str, path: str, body: object, headers: Mapping[str, str] | None
+    ) -> dict[str, Any]:
+        status, content = await self._exchange(http, method, path, body, headers)
+        return _read(status, content, f"{method} {http.base_url}{path}")
+
+    async def _exchange(
+        self,
+        http: HttpClient,
+        method: str,
+        path: str,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[int, bytes]:
         if self._closed:
             raise EngineUnavailableError("the engine was closed")
-        what = f"{method} {self._base_url}{path}"
         try:
             data = b"" if body is None else orjson.dumps(body)
-            status, content = await self._http.request(method, path, data, headers)
+            return await http.request(method, path, data, headers)
         except (HttpError, OSError) as error:
+            what = f"{method} {http.base_url}{path}"
             raise EngineUnavailableError(f"{what} failed: {error!r}. Is the engine running?") from error
-        return _read(status, content, what)
 
 
 class _ContextError(Exception):
@@ -160,7 +185,7 @@ def _read(status: int, content: bytes, what: str) -> dict[str, Any]:
             f"{what} answered {status}: {text[:500]}. Check the URL, the model's name and the key."
         )
     try:
-        body = orjson.loads(content)
+        body = orjson.loads(content) if content else {}
     except orjson.JSONDecodeError as error:
         raise EngineError(f"{what} answered something that is not JSON: {text[:200]!r}") from error
     if not isinstance(body, dict):

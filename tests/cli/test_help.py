@@ -44,7 +44,7 @@ def test_all_commands_are_there() -> None:
         "train", "show", "export", "proxy", "harness list", "harness install", "harness check",
         "harness run", "engine serve", "sandbox list", "sandbox build", "sandbox load", "sandbox check",
         "sandbox reap", "tasks new", "tasks audit", "env serve", "search serve", "tasks make commit",
-        "tasks make release", "tasks make bugs",
+        "tasks make release", "tasks make bugs", "drift", "engine vllm",
     }  # fmt: skip
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +16,7 @@ from palestra.trajectories.store import Store
 
 Command = Callable[..., Any]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sql_tiny.toml"
+COMMAND = (sys.executable, "-c", "from palestra.cli import main; main()")
 SHORT = {"steps": "1", "groups_per_step": "2", "group_size": "2", "max_reply_tokens": "4"}
 
 Write = Callable[..., Path]
@@ -70,6 +74,34 @@ def test_it_trains_continues_and_starts_over(palestra: Command, recipe: Write, t
     assert (tmp_path / "run" / "checkpoints" / "000001").is_dir()
 
 
+@pytest.mark.slow
+def test_several_processes_train_together(recipe: Write, tmp_path: Path) -> None:
+    """And continue, and all end where the first one cannot go on."""
+    first = torchrun(tmp_path, recipe(optimizer='"adamw"'))
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.count("step   1/1") == 1 and first.stdout.count("done: run/checkpoints/000001") == 1
+    second = torchrun(tmp_path, recipe(optimizer='"adamw"', steps="2"), "--resume")
+    assert second.returncode == 0, second.stderr
+    assert "continuing run after step 1" in second.stdout and second.stdout.count("step   2/2") == 1
+    with Store.open(tmp_path / "run" / "store") as store:
+        assert len(store) == 2 * 4
+    changed = torchrun(tmp_path, recipe(optimizer='"adamw"', steps="2", group_size="3"))
+    assert changed.returncode != 0 and changed.stderr.count("train.group_size 2 (now 3)") == 1
+
+
+def torchrun(cwd: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """`palestra train` in two processes."""
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*launch, "--no-python", *COMMAND, "train", *map(str, arguments)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "140"}
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def test_starting_over_is_not_continuing(palestra: Command, recipe: Write) -> None:
+    ended = palestra("train", recipe(), "--fresh", "--resume")
+    assert ended.status == 2 and "give one of them" in ended.err
+
+
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
@@ -122,8 +154,8 @@ def test_what_is_not_toml_is_a_mistake(palestra: Command, tmp_path: Path) -> Non
 
 
 def test_a_missing_model_is_a_mistake(palestra: Command, recipe: Write) -> None:
-    ended = palestra("train", recipe(model="nowhere/model"))
-    assert ended.status == 2 and "model: nowhere/model is no directory" in ended.err
+    ended = palestra("train", recipe(model="nowhere/at/all"))
+    assert ended.status == 2 and "model: nowhere/at/all is no directory" in ended.err
 
 
 def test_unknown_tasks_and_empty_splits_are_mistakes(

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palestra.training.batch import make_batch
+from palestra.training.layouts import layouts
 from palestra.trajectories.sample import Sample
 
 MakeSample = Callable[..., Sample]
@@ -42,23 +43,21 @@ def test_a_batch_is_its_samples_end_to_end(
         assert np.array_equal(batch.logprobs[start:stop], sample.logprobs)
 
 
+@pytest.mark.parametrize("layout", layouts)
 @given(shapes=SHAPES, budget=st.integers(1, 60))
 def test_cutting_loses_and_repeats_nothing(
-    make_sample: MakeSample, shapes: list[tuple[int, list[int]]], budget: int
+    make_sample: MakeSample, shapes: list[tuple[int, list[int]]], budget: int, layout: str
 ) -> None:
     samples = numbered(make_sample, shapes)
     batch = make_batch(samples, credit(samples))
-    cut = list(batch.micro_batches(budget))
-    for rows in cut:
-        count, width = rows.ids.shape
-        assert count * width <= budget or count == 1
-        assert rows.lengths.max() == width
-        assert rows.loss_mask.sum() == len(rows.logprobs) == len(rows.advantages) == len(rows.weights)
-        assert not rows.loss_mask[np.arange(width) >= rows.lengths[:, None].numpy()].any()
+    cut = list(batch.micro_batches(budget, layout))
+    for part in cut:
+        assert part.positions <= budget or len(set(part.sequence.tolist())) == 1
+        assert len(part.targets) == len(part.logprobs) == len(part.advantages) == len(part.weights)
     for name in ("logprobs", "advantages", "weights"):
         got = np.sort(np.concatenate([getattr(rows, name).numpy() for rows in cut]))
         assert np.array_equal(got, np.sort(getattr(batch, name)[batch.loss_mask]))
-    tokens = np.concatenate([rows.ids[rows.loss_mask].numpy() for rows in cut])
+    tokens = np.concatenate([part.targets.numpy() for part in cut])
     assert sorted(tokens) == sorted(batch.ids[batch.loss_mask])
 
 
@@ -70,7 +69,7 @@ def test_tokens_stay_with_their_numbers(make_sample: MakeSample, shapes: list[tu
         zip(batch.logprobs[batch.loss_mask].tolist(), batch.ids[batch.loss_mask].tolist(), strict=True)
     )
     for rows in batch.micro_batches(40):
-        for logprob, token in zip(rows.logprobs.tolist(), rows.ids[rows.loss_mask].tolist(), strict=True):
+        for logprob, token in zip(rows.logprobs.tolist(), rows.targets.tolist(), strict=True):
             assert known[logprob] == token
 
 

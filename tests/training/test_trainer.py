@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from palestra.harness_proxy.engines.base import EngineUnavailableError
 from palestra.harness_proxy.engines.embedded.engine import TorchEngine
 from palestra.harness_proxy.rendering import Rendering
 from palestra.rollouts.local import local
@@ -23,7 +25,9 @@ from palestra.training.errors import (
     CheckpointError,
     ConfigError,
     DivergedError,
+    OutOfMemoryError,
     UnfaithfulError,
+    VersionError,
 )
 from palestra.training.policy import Policy
 from palestra.training.trainer import StepResult, Trainer, read_history
@@ -190,6 +194,53 @@ async def test_an_interrupted_run_ends_with_the_same_bits(make_trainer: MakeTrai
     assert whole.sampler.state_dict() == second.sampler.state_dict()
     assert whole._replay.state_dict() == second._replay.state_dict()
     assert sorted(whole._store.ids()) == sorted(second._store.ids())
+
+
+@pytest.mark.parametrize("staleness", [1, 2])
+async def test_rollouts_are_collected_ahead_and_no_staler_than_allowed(
+    make_trainer: MakeTrainer, staleness: int
+) -> None:
+    config = replace(
+        CONFIG, steps=5, staleness=staleness, loss="decoupled", proximal="loglinear", correction="tis"
+    )
+    trainer = await make_trainer(config)
+    seen: list[set[int]] = []
+    batches = trainer._batches
+
+    def watched(chosen: Any) -> Any:
+        made = batches(chosen)
+        seen.append({trainer.step - int(v) for v in made[0].versions[made[0].loss_mask]})
+        return made
+
+    trainer._batches = watched  # type: ignore[method-assign]
+    await trainer.train(ignore)
+    assert all(ages <= set(range(staleness + 1)) for ages in seen)
+    assert max(max(ages) for ages in seen) > 0, "some rollouts were sampled before the newest weights"
+    assert len(trainer._store) == 5 * 8
+
+
+async def test_a_run_that_collected_ahead_continues_with_what_is_stored(make_trainer: MakeTrainer) -> None:
+    """The tasks are those of a run without interrupt, and no rollout is played twice."""
+    config = replace(CONFIG, steps=4, staleness=1, sampler="dps")
+    whole = await make_trainer(config, name="whole")
+    await whole.train(ignore)
+
+    async def stop(result: StepResult) -> None:
+        if result.step == 2:
+            while len(first._store) < 3 * 8:
+                await asyncio.sleep(0.01)
+            raise LookupError("no more")
+
+    first = await make_trainer(config, name="parts")
+    with pytest.raises(LookupError):
+        await first.train(stop)
+    played = set(first._store.ids())
+    first._store.close()
+    second = await make_trainer(config, name="parts")
+    await second.train(ignore)
+    ids = second._store.ids()
+    assert len(ids) == len(set(ids)) == 4 * 8 and played <= set(ids)
+    assert [r.step for r in second.history] == [1, 2, 3, 4]
 
 
 async def test_remax_plays_a_greedy_rollout_of_each_group_and_does_not_train_on_it(
@@ -400,3 +451,119 @@ async def test_history_of_another_version(make_trainer: MakeTrainer, tmp_path: P
     with pytest.raises(CheckpointError, match="written by another version"):
         trainer.resume()
     assert Checkpoints(tmp_path / "run" / "checkpoints").latest() == trainer.checkpoint
+
+
+class TestFaults:
+    """What breaks is recorded, got over, or refused; nothing is left out in silence."""
+
+    async def test_a_micro_batch_that_does_not_fit_is_halved(self, make_trainer: MakeTrainer) -> None:
+        config = replace(CONFIG, steps=1, token_budget=400)
+        whole, short = [await make_trainer(config, name=name, deterministic=True) for name in ("a", "b")]
+        computed, sizes = short.policy.logprobs, list[int]()
+
+        def cramped(rows: Any) -> Any:
+            sizes.append(rows.positions)
+            if rows.positions > 200:
+                raise torch.OutOfMemoryError("tried to allocate 20 MiB")
+            return computed(rows)
+
+        short.policy.logprobs = cramped  # type: ignore[method-assign]
+        await whole.train(ignore)
+        await short.train(ignore)
+        assert sizes[0] > 200 >= max(sizes[1:])
+        assert whole.history[0].token_budget == 400 and short.history[0].token_budget < 400
+        for name, value in weights(whole).items():
+            torch.testing.assert_close(weights(short)[name], value, rtol=0, atol=1e-4)
+
+    @pytest.mark.parametrize(
+        "changes", [{"token_budget": 1}, {"updates_per_step": 2}], ids=["single samples", "second update"]
+    )
+    async def test_where_halving_cannot_help_the_step_is_refused(
+        self, make_trainer: MakeTrainer, changes: dict[str, Any]
+    ) -> None:
+        trainer = await make_trainer(replace(CONFIG, steps=1, **changes))
+        computed, step = trainer.policy.logprobs, trainer._updater._optimizer.step
+        cramped = ["token_budget" in changes]
+
+        def logprobs(rows: Any) -> Any:
+            if cramped[0]:
+                raise torch.OutOfMemoryError("tried to allocate 20 MiB")
+            return computed(rows)
+
+        def then_cramped(scale: float = 1.0) -> None:
+            step(scale)
+            cramped[0] = True
+
+        trainer.policy.logprobs = logprobs  # type: ignore[method-assign]
+        trainer._updater._optimizer.step = then_cramped  # type: ignore[method-assign]
+        with pytest.raises(OutOfMemoryError, match=r"tokens do not fit .*20 MiB.*token_budget lower"):
+            await trainer.train(ignore)
+        assert trainer.step == 0
+        trainer.policy.logprobs, trainer._updater._optimizer.step = computed, step  # type: ignore[method-assign]
+        await trainer.train(ignore)
+        assert trainer.step == 1 and len(trainer._store) == 8
+
+    async def test_a_reply_of_wrong_lengths_is_a_failed_rollout(self, make_trainer: MakeTrainer) -> None:
+        """The recorder refuses it; the others are trained."""
+        trainer = await make_trainer(replace(CONFIG, steps=1))
+        engine: Any = trainer.runner._proxy.engine
+        generate, cut = engine.generate, list[str]()
+
+        async def short(prompt: Any, sampling: Any, *, session: str = "") -> Any:
+            reply = await generate(prompt, sampling, session=session)
+            if session in cut or not cut:
+                cut.append(session)
+                return replace(reply, logprobs=reply.logprobs[:-1])
+            return reply
+
+        engine.generate = short
+        await trainer.train(ignore)
+        failures = [r.failure for r in trainer._store.rollouts() if r.failure is not None]
+        assert len(failures) == trainer.history[0].failed == 1
+        assert "log-probabilities" in failures[0].message
+
+    async def test_replies_of_another_version_are_refused(self, make_trainer: MakeTrainer) -> None:
+        trainer = await make_trainer(replace(CONFIG, steps=1))
+        before = weights(trainer)
+        engine: Any = trainer.runner._proxy.engine
+        generate = engine.generate
+
+        async def foreign(prompt: Any, sampling: Any, *, session: str = "") -> Any:
+            return replace(await generate(prompt, sampling, session=session), versions=((0, 7),))
+
+        engine.generate = foreign
+        with pytest.raises(VersionError, match=r"version 7, its step takes version 0"):
+            await trainer.train(ignore)
+        assert same(weights(trainer), before)
+
+    async def test_an_engine_that_dies_ends_the_run_which_then_goes_on(
+        self, make_trainer: MakeTrainer, model_dir: Path, parity_tasks: MakeTasks, tmp_path: Path
+    ) -> None:
+        """The rollouts that it took along are recorded as failures of the provider; no score is made up for them."""
+        from palestra.harness_proxy.engines.embedded.process import ProcessEngine
+        from palestra.rollouts.local import child_engine
+
+        engine = await child_engine(model_dir)
+        assert isinstance(engine, ProcessEngine)
+        generate, calls = engine.generate, list[int]()
+
+        async def dying(*args: Any, **options: Any) -> Any:
+            calls.append(1)
+            if len(calls) == 10:
+                engine._process.kill()
+            return await generate(*args, **options)
+
+        engine.generate = dying  # type: ignore[method-assign]
+        with Store.open(tmp_path / "run" / "store", write=True) as store:
+            async with local(engine, Rendering.load(model_dir), store=store) as running:
+                trainer = Trainer(
+                    CONFIG, Policy.load(model_dir), engine, running.runner, store, parity_tasks(6),
+                    tmp_path / "run", model_dir / "tokenizer.json",
+                )  # fmt: skip
+                with pytest.raises((AllFailedError, EngineUnavailableError), match="ended"):
+                    await trainer.train(ignore)
+            lost = [r.failure for r in store.rollouts() if r.failure is not None]
+            assert lost and {f.boundary for f in lost} == {"provider"}
+        second = await make_trainer()
+        await second.train(ignore)
+        assert second.step == 2

@@ -14,6 +14,7 @@ import typer
 from palestra import __version__
 from palestra.cli import (
     demo,
+    drift,
     engine,
     env,
     evaluate,
@@ -28,7 +29,7 @@ from palestra.cli import (
     train,
 )
 
-TRAIN_EXTRA = ("torch", "transformers", "safetensors")
+TRAIN_EXTRA = ("torch", "transformers", "safetensors", "huggingface_hub")
 """Modules of the extra [train]."""
 
 app = typer.Typer(
@@ -46,6 +47,7 @@ app.add_typer(search.app, name="search")
 app.command("rollout")(rollout.rollout)
 app.add_typer(evaluate.app, name="eval")
 app.command("train")(train.train)
+app.command("drift")(drift.drift)
 app.command("show")(show.show)
 app.command("export")(export.export)
 app.command("proxy")(proxy.proxy)

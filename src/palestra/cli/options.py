@@ -62,20 +62,27 @@ EngineModel = Annotated[
 
 
 def checked_model(model: Path) -> Path:
-    """`model` if it has the files of a model directory that rendering needs. Raises UsageError."""
+    """The directory of `model`, fetched where it is a name on the hub, if it has what rendering needs.
+
+    Raises UsageError.
+    """
+    from palestra.harness_proxy.errors import ModelNotFoundError
+    from palestra.harness_proxy.models import model_dir
+
+    help = "give the directory of a local model, for example one that `palestra demo` wrote: runs/demo/warm"
+    try:
+        found = model_dir(model)
+    except ModelNotFoundError as error:
+        raise UsageError(f"{error}: {help}") from error
     for name in ("tokenizer.json", "config.json"):
-        if not (model / name).is_file():
-            missing = f"has no {name}" if model.is_dir() else "is no directory"
-            raise UsageError(
-                f"{model} {missing}: give the directory of a local model, for example one that "
-                "`palestra demo` wrote: runs/demo/warm"
-            )
-    return model
+        if not (found / name).is_file():
+            raise UsageError(f"{model} has no {name}: {help}")
+    return found
 
 
 async def start_engine(model: Path, url: str | None, name: str | None) -> Engine:
     """The embedded engine in a process of its own, or servers at `url`. Raises UsageError."""
-    checked_model(model)
+    model = checked_model(model)
     if url is not None:
         return _remote_engine(url.split(","), name or model.resolve().name)
     from palestra.rollouts.local import child_engine

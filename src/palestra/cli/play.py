@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -62,7 +62,7 @@ def play(plan: Plan) -> None:
     Exits with status 1 when there are rollouts and all failed. Raises UsageError.
     """
     console = Console()
-    checked_model(plan.model)
+    plan = replace(plan, model=checked_model(plan.model))
     chosen = choose_tasks(plan.tasks, plan.split, plan.limit)
     rollouts = run(_play(console, plan, chosen))
     all_failed = all(r.reward is None for r in rollouts)

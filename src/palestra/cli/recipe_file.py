@@ -12,9 +12,12 @@ from palestra.cli.errors import UsageError
 from palestra.cli.options import checked_model
 from palestra.training.checks import hint, problems
 from palestra.training.config import TrainConfig
+from palestra.training.engine import EngineOptions
+from palestra.training.policy import PolicyOptions
 from palestra.training.recipe import Recipe
 
-FREE = ("run_dir", "train.steps", "train.threads")
+_SECTIONS: dict[str, Any] = {"train": TrainConfig, "policy": PolicyOptions, "engine": EngineOptions}
+FREE = ("run_dir", "log", "train.steps", "train.threads", "train.token_budget")
 """Keys that may change when a run is continued."""
 
 
@@ -27,7 +30,7 @@ def read_recipe(path: Path) -> Recipe:
     if wrong := [f"train.{problem}" for problem in problems(recipe.train)]:
         raise UsageError(f"{path}: {'; '.join(wrong)}")
     try:
-        checked_model(recipe.model)
+        recipe = recipe.model_copy(update={"model": checked_model(recipe.model)})
     except UsageError as error:
         raise UsageError(f"{path}: model: {error}") from error
     return recipe
@@ -47,7 +50,8 @@ def _problem(error: Any) -> str:
     key = ".".join(map(str, error["loc"]))
     match error["type"]:
         case "extra_forbidden" | "unexpected_keyword_argument":
-            known = TrainConfig.__dataclass_fields__ if len(error["loc"]) > 1 else Recipe.model_fields
+            section = _SECTIONS.get(error["loc"][0]) if len(error["loc"]) > 1 else None
+            known = section.__dataclass_fields__ if section else Recipe.model_fields
             return f"there is no key {key}{hint(error['loc'][-1], known)}"
         case "missing":
             return f"the key {key} is missing"
