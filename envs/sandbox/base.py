@@ -63,6 +63,10 @@ class Image:
     """Who runs commands unless `exec` says otherwise."""
 
 
+SHARED = "/run/palestra"
+"""Directory inside where sockets and shared files are."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outlets:
     """What of the host a sandbox reaches; see `Backend.create`."""

@@ -61,6 +61,22 @@ EngineModel = Annotated[
 ]
 
 
+HarnessName = Annotated[
+    str,
+    typer.Option(
+        "--harness",
+        metavar="NAME",
+        help="who plays: tool-loop, or a program of `palestra harness list`, inside the sandbox where there is one",
+    ),
+]
+Concurrency = Annotated[
+    int | None,
+    typer.Option(
+        "--concurrency", min=1, metavar="N", help="attempts at once  [default: 256, of a program 2 per core]"
+    ),
+]
+
+
 def checked_model(model: Path) -> Path:
     """`model` if it has the files of a model directory that rendering needs. Raises UsageError."""
     for name in ("tokenizer.json", "config.json"):
