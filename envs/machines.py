@@ -46,7 +46,8 @@ class Workshop:
     ) -> Sandbox:
         """A machine with the broken tree of `task` that nobody has touched; close it.
 
-        `sockets`, `shared`: see `Backend.create`. Raises EnvSetupError where the task is at fault, SandboxError where the backend is.
+        `sockets`, `shared`: see `Backend.create`. Raises EnvSetupError where the task is at fault, SandboxError where
+        the backend is.
         """
         return self.machine(_repair(task), sockets=sockets, shared=shared)
 

@@ -121,9 +121,7 @@ class NamespaceBackend:
 
     # For the sandboxes.
 
-    def begin(
-        self, name: str, layers: tuple[Layer, ...], limits: Limits, outlets: Outlets
-    ) -> _Room:
+    def begin(self, name: str, layers: tuple[Layer, ...], limits: Limits, outlets: Outlets) -> _Room:
         """Start the processes of a sandbox."""
         group = self._groups.take(limits) if self._groups else None
         self._layers.hold(layers)

@@ -1,4 +1,4 @@
-"""Real harnesses inside the sandbox of a task: they repair its tree with their own tools, and nothing else is reached."""
+"""Real harnesses inside the sandbox of a task: they repair its tree with their own tools and reach nothing else."""
 
 from __future__ import annotations
 

@@ -28,7 +28,6 @@ from palestra.tasks.task import Task
 from palestra.trajectories.model import Rollout, Sampling
 from palestra.trajectories.store import Store
 
-
 TOOL_LOOP = ToolLoop.name
 MAX_LOOPS = 256
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, closing
 
 import numpy as np
@@ -37,9 +37,7 @@ class Games:
     def __init__(self, rendering: Rendering, stack: AsyncExitStack) -> None:
         self._rendering, self._stack = rendering, stack
 
-    async def play(
-        self, *scripts: Sequence[str], task: Task | None = None
-    ) -> list[Trajectory]:
+    async def play(self, *scripts: Sequence[str], task: Task | None = None) -> list[Trajectory]:
         """One group, an attempt for each script."""
         replies = {f"run/g/{k}": [TITLE, *script] for k, script in enumerate(scripts)}
         engine = ScriptedEngine(self._rendering, replies, context_tokens=200_000)
@@ -59,7 +57,10 @@ async def games(rendering: Rendering) -> AsyncIterator[Games]:
 async def test_an_agent_repairs_the_tree_that_it_runs_on(games: Games) -> None:
     [got] = await games.play([LOOK, REPAIR, DONE])
     assert got.rollout.reward == 1.0, got.rollout
-    assert (got.rollout.harness, [c.role for c in got.calls]) == ("small-agent", ["auxiliary", *["agent"] * 3])
+    assert (got.rollout.harness, [c.role for c in got.calls]) == (
+        "small-agent",
+        ["auxiliary", *["agent"] * 3],
+    )
     assert [step.call for step in got.steps] == [1, 2, 3]
     assert [step.action for step in got.steps][2] == DONE
     assert got.steps[0].tool_call_id is not None and swe.PATH in got.steps[0].observation
@@ -122,23 +123,29 @@ async def test_nothing_but_the_proxy_is_reached(games: Games) -> None:
     assert said.count("Permission denied") == 2
 
 
-async def test_what_the_program_leaves_running_ends_with_it() -> None:
-    with swe.machines().fresh(swe.task()) as machine:
-        with closing(MachinePlace(machine, swe.repair().workdir, Inside("python3"))) as place:
-            ended = await place.run(["bash", "-c", "setsid sleep 300 & echo begun"], env={}, timeout_s=60)
-        assert (ended.exit_code, ended.stdout) == (0, "begun\n")
-        assert machine.exec("pgrep -x sleep").exit_code == 1
+@pytest.fixture
+def place() -> Iterator[MachinePlace]:
+    task = swe.task()
+    with (
+        swe.machines().fresh(task) as machine,
+        closing(MachinePlace(machine, swe.repair().workdir, Inside("python3"))) as made,
+    ):
+        yield made
 
 
-async def test_a_program_is_stopped_on_demand_and_by_its_time() -> None:
-    with swe.machines().fresh(swe.task()) as machine:
-        with closing(MachinePlace(machine, swe.repair().workdir, Inside("python3"))) as place:
-            stop = asyncio.Event()
-            asyncio.get_running_loop().call_later(0.2, stop.set)
-            ended = await place.run(["sleep", "300"], env={}, timeout_s=60, stop=stop)
-            late = await place.run(["sleep", "300"], env={}, timeout_s=0.2)
-            assert (ended.exit_code, late.exit_code) == (None, None)
-            assert (await place.run(["true"], env={}, timeout_s=60)).exit_code == 0
+async def test_what_the_program_leaves_running_ends_with_it(place: MachinePlace) -> None:
+    ended = await place.run(["bash", "-c", "setsid sleep 300 & echo begun"], env={}, timeout_s=60)
+    assert (ended.exit_code, ended.stdout) == (0, "begun\n")
+    assert (await place.run(["pgrep", "-x", "sleep"], env={}, timeout_s=60)).exit_code == 1
+
+
+async def test_a_program_is_stopped_on_demand_and_by_its_time(place: MachinePlace) -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.2, stop.set)
+    ended = await place.run(["sleep", "300"], env={}, timeout_s=60, stop=stop)
+    late = await place.run(["sleep", "300"], env={}, timeout_s=0.2)
+    assert (ended.exit_code, late.exit_code) == (None, None)
+    assert (await place.run(["true"], env={}, timeout_s=60)).exit_code == 0
 
 
 async def test_a_program_that_hangs_is_ended_with_its_attempt(games: Games) -> None:
