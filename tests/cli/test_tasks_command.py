@@ -46,6 +46,15 @@ def test_validate_passes_sound_tasks(palestra: Command) -> None:
     assert ended.status == 0 and "3 of 3 tasks are valid" in ended.out
 
 
+def test_validate_takes_several_processes_which_know_the_same_worlds(
+    palestra: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert palestra("tasks", "new", "my_world").status == 0
+    ended = palestra("tasks", "validate", "my_world.world:load", "--limit", "2", "--workers", "2")
+    assert ended.status == 0 and "tasks are valid" in ended.out
+
+
 def test_validate_names_each_unsound_task_once_with_the_reason(
     palestra: Command, make_task: MakeTask, tmp_path: Path
 ) -> None:
