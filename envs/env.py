@@ -24,7 +24,8 @@ import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium
 
@@ -36,6 +37,9 @@ from palestra.rewards.score import GraderError
 from palestra.tasks.registry import load_tasks
 from palestra.tasks.task import Task, TaskSet
 from palestra.trajectories.model import Score
+
+if TYPE_CHECKING:
+    from palestra.envs.sandbox.base import Sandbox
 
 MAX_ERROR_CHARS = 500
 
@@ -65,6 +69,8 @@ class TaskEnv(gymnasium.Env[str, str]):
     family: ClassVar[str] = ""
     any_thread: ClassVar[bool] = False
     """Its calls are short, and each may come from another thread: such environments can share one."""
+    has_machine: ClassVar[bool] = False
+    """Its world is a machine, on which programs can act by themselves: `equip` gives it to them."""
     toolbox: ClassVar[dict[str, Tool]] = {}
     _definitions: ClassVar[list[dict[str, Any]]] = []
 
@@ -109,6 +115,14 @@ class TaskEnv(gymnasium.Env[str, str]):
     def _on_text(self, text: str) -> str:
         """Answer an action that is not a tool call. Raises ToolError unless the world understands text."""
         raise ToolError(f"answer with a tool call; the tools are {', '.join(self.toolbox)}")
+
+    def equip(self, sockets: Mapping[int, Path], shared: Mapping[str, Path]) -> tuple[Sandbox, str]:
+        """The machine of an episode that has just begun and the directory to work in, for programs that act on it
+        themselves (`witness`). It has these sockets and files of the host: `envs.sandbox.base.Backend.create`.
+
+        Raises EnvStateError for a world without one, and once somebody has acted.
+        """
+        raise EnvStateError(f"{type(self).__name__} has no machine that programs could act on")
 
     def _witnessed(self) -> None:
         """Forget what was remembered of the world: somebody else has changed it."""

@@ -9,7 +9,8 @@ import json
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from palestra.envs.errors import EnvSetupError
 from palestra.envs.sandbox.base import Backend, Image, Limits, Sandbox, Snapshot
@@ -36,14 +37,27 @@ class Workshop:
         self._lock = threading.Lock()
         self._making: dict[str, threading.Lock] = {}
 
-    def fresh(self, task: Task) -> Sandbox:
+    def fresh(
+        self,
+        task: Task,
+        *,
+        sockets: Mapping[int, Path] | None = None,
+        shared: Mapping[str, Path] | None = None,
+    ) -> Sandbox:
         """A machine with the broken tree of `task` that nobody has touched; close it.
 
-        Raises EnvSetupError where the task is at fault, SandboxError where the backend is.
+        `sockets`, `shared`: see `Backend.create`. Raises EnvSetupError where the task is at fault, SandboxError where
+        the backend is.
         """
-        return self.machine(_repair(task))
+        return self.machine(_repair(task), sockets=sockets, shared=shared)
 
-    def machine(self, repair: Repair) -> Sandbox:
+    def machine(
+        self,
+        repair: Repair,
+        *,
+        sockets: Mapping[int, Path] | None = None,
+        shared: Mapping[str, Path] | None = None,
+    ) -> Sandbox:
         """The same for the data of a task."""
         key = _key(repair)
         with self._lock:
@@ -51,7 +65,7 @@ class Workshop:
         with making:
             if key not in self._kept:
                 self._keep(key, self._prepared(repair))
-            return self.backend.create(self._kept[key], LIMITS)
+            return self.backend.create(self._kept[key], LIMITS, sockets=sockets, shared=shared)
 
     def close(self) -> None:
         """Let go of the snapshots and end the backend."""

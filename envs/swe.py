@@ -15,10 +15,11 @@ import re
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from palestra.envs.env import TaskEnv
-from palestra.envs.errors import EnvSetupError
+from palestra.envs.errors import EnvSetupError, EnvStateError
 from palestra.envs.machines import Workshop, workshop
 from palestra.envs.sandbox.base import Sandbox, Snapshot
 from palestra.envs.swe_cheats import cheats_on
@@ -51,6 +52,7 @@ class SweEnv(TaskEnv):
     """Repairing a repository. See the module for the tools and the anchor."""
 
     family: ClassVar[str] = "swe"
+    has_machine: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -115,6 +117,15 @@ class SweEnv(TaskEnv):
     def machine(self) -> Sandbox:
         """The machine of the episode, for programs that act on it themselves (see `witness`)."""
         return self._at().machine
+
+    def equip(self, sockets: Mapping[int, Path], shared: Mapping[str, Path]) -> tuple[Sandbox, str]:
+        """See TaskEnv. The machine takes the place of the one that the episode began with."""
+        if self._running().steps:
+            raise EnvStateError("the machine is in use: equip it before the first step")
+        self.close()
+        machine = self._workshop.fresh(self.task, sockets=sockets, shared=shared)
+        place = self._settle(machine, self._repair.workdir)
+        return place.machine, place.workdir
 
     def diff(self) -> bytes:
         """What was changed so far, as a git diff. Raises MachineError, PatchError."""

@@ -8,7 +8,9 @@ environment.
 from __future__ import annotations
 
 import json
+import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +50,20 @@ class Report:
 def validate_task(task: Task) -> Report:
     """Play `task` and report. A world or a grader that fails is a failed check, not an exception."""
     return Report(task.id, tuple(_checks(task)))
+
+
+def validate_tasks(tasks: Sequence[Task], workers: int, prepare: Callable[[], object]) -> Iterator[Report]:
+    """The reports of `tasks` as they come, `workers` at a time, each in a process of its own.
+
+    `prepare`, a function that can be pickled, is called in each process first: it imports what registers the worlds.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(workers, len(tasks)), context, prepare) as pool:
+        pending = [pool.submit(validate_task, task) for task in tasks]
+        try:
+            yield from (done.result() for done in as_completed(pending))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _checks(task: Task) -> Iterator[Check]:

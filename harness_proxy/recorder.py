@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from palestra.harness_proxy.continued import Continued
 from palestra.harness_proxy.dialects.base import Dialect, Reply, Request
 from palestra.harness_proxy.engines.base import (
     Capability,
@@ -141,6 +142,9 @@ class Recorder:
         tools_sha256 = session.tools_sha256(request.tools)
         read = self._reader(session, dialect)
         point = session.history.walk(tools_sha256, request.turns, read, dialect.reply_id)
+        spent = await _observed(session, request, point)
+        if spent is not None:
+            return stopped(session, spent, f"The budget is used up: {spent}.", 0)
         work = Work(session, dialect.name, digest, request, tools_sha256, point, started_s)
         return await self._reply_to(work)
 
@@ -285,6 +289,17 @@ class Recorder:
             cached_tokens=prompt.cached,
             reasoning_tokens=self._rendering.reasoning_tokens(message, ids),
         )
+
+
+async def _observed(session: Session, request: Request, point: Point) -> str | None:
+    """Tell the session's observer, if there is one, which reply is continued by what."""
+    reply, since = point.since_reply()
+    call = next((c for c in reversed(session.calls) if reply and c.node_id == reply.node_id), None)
+    if session.observer is None or reply is None or reply.message is None or call is None:
+        return None
+    messages = tuple(p.message for p in since if p.message is not None)
+    role = request.role or role_of_words(point)
+    return await session.observer(Continued(call.seq, reply.message, messages, role))
 
 
 def _arrays(generation: Generation) -> tuple[IntArray, Any]:

@@ -21,6 +21,7 @@ from typing import Any
 
 import orjson
 
+from palestra.harness_proxy.continued import Continued, Observer
 from palestra.harness_proxy.dialects.base import Reply
 from palestra.harness_proxy.errors import BadRequestError, UnknownKeyError
 from palestra.harness_proxy.history import History
@@ -71,6 +72,8 @@ class Session:
     """Images that the harness sent, where the model takes any."""
     journal: Journal | None = None
     """Where calls are kept on disk before they are answered; None keeps them in memory alone."""
+    observer: Observer | None = None
+    """Is told of each request that continues a recorded reply, before it is answered."""
     calls: list[Call] = field(default_factory=list)
     in_flight: dict[str, asyncio.Future[Reply]] = field(default_factory=dict)
     """By digest of the request body."""
@@ -154,6 +157,12 @@ class Session:
         """`Call.seq` of the latest answer to the same body."""
         reply = self._replays.get(digest)
         return reply.seq if reply is not None else None
+
+    def replies(self) -> list[Continued]:
+        """All replies that reached their caller, in order, as if nothing had come after them."""
+        recorded = sorted(self.recording().calls, key=lambda call: call.seq)
+        nodes = self.graph.nodes
+        return [Continued(c.seq, nodes[c.node_id].message, (), c.role) for c in recorded if c.delivered]
 
     def tools_sha256(self, tools: Sequence[Mapping[str, Any]]) -> str | None:
         """Name a list of tools by its digest and keep it; None for no tools. Raises BadRequestError."""

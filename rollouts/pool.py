@@ -53,6 +53,11 @@ class HostedEnv:
         return cast(TaskEnv, self._env).tools
 
     @property
+    def has_machine(self) -> bool:
+        """See `TaskEnv.has_machine`."""
+        return cast(TaskEnv, self._env).has_machine
+
+    @property
     def idle(self) -> bool:
         """Whether no call is running or waiting."""
         return self._host.idle

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from palestra.envs.env import TaskEnv
+from palestra.envs.sandbox.base import Sandbox
 from palestra.rewards.score import GraderError
 from palestra.rollouts.errors import RolloutError, boundary
 from palestra.rollouts.pool import HostedEnv
@@ -44,6 +46,18 @@ class World:
     def tools(self) -> list[dict[str, Any]]:
         """Tool definitions in the OpenAI function-calling form."""
         return self._env.tools
+
+    @property
+    def has_machine(self) -> bool:
+        """Whether programs can act on the world by themselves: `equip`."""
+        return self._env.has_machine
+
+    async def equip(self, sockets: Mapping[int, Path], shared: Mapping[str, Path]) -> tuple[Sandbox, str]:
+        """The machine of an episode that has just begun, with these sockets and files of this one, and the directory
+        to work in. Write down what programs do to it by `witness`. Raises RolloutError at boundary env.
+        """
+        with boundary("env", "equip"):
+            return await self._env.run(lambda env: env.equip(sockets, shared))
 
     async def reset(self) -> str:
         """Begin the episode; returns the first observation. Raises RolloutError at boundary env."""

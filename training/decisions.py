@@ -3,9 +3,10 @@
 One row is one trained call (`trajectories.sample.TRAINED_ROLES`, delivered), once, however many branches it is seen
 in. Histories that were forked, retried or recorded again add no row, so they change no statistic.
 
-**Anchors.** The state a decision was taken in is the anchor of the first environment step that its call caused. Where
-a rollout's steps carry state digests and no anchors, as those of a black-box agent do, it is the digest after the
-last step that an earlier call caused; before any step it is the start, the same for all rollouts of the group.
+**Anchors.** The state a decision was taken in is the anchor of the first environment step that its call caused; a
+black-box agent on the machine of a world has such steps too (`rollouts.harnesses.onlooker`). Where a rollout's steps
+carry state digests and no anchors, as those of an agent elsewhere may, it is the digest after the last step that an
+earlier call caused; before any step it is the start, the same for all rollouts of the group.
 
 **Sub-agents and compaction.** A rollout has one score and counts once in every statistic. What a sub-agent does is one
 action of the agent's: see `training.advantages.returns.discounted_returns`. Each of its conversations is a branch,

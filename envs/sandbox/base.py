@@ -13,13 +13,15 @@ host. Paths are absolute inside the sandbox or relative to the image's working d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 MIB = 1 << 20
+_SHARED_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 Breach = Literal["time", "cpu", "memory", "pids", "disk", "output"]
 """The limit that ended a command, or that it ran into."""
@@ -59,6 +61,29 @@ class Image:
     workdir: str = "/work"
     user: str = "agent"
     """Who runs commands unless `exec` says otherwise."""
+
+
+SHARED = "/run/palestra"
+"""Directory inside where sockets and shared files are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlets:
+    """What of the host a sandbox reaches; see `Backend.create`."""
+
+    sockets: Mapping[int, Path]
+    shared: Mapping[str, Path]
+
+    @classmethod
+    def of(cls, sockets: Mapping[int, Path] | None, shared: Mapping[str, Path] | None) -> Outlets:
+        for name in shared or ():
+            if not _SHARED_NAME.fullmatch(name):
+                raise ValueError(f"{name!r} cannot name something shared: use letters, digits, . _ and -")
+        return cls(dict(sockets or {}), dict(shared or {}))
+
+    def arguments(self) -> dict[str, Any]:
+        """For another call of `create`."""
+        return {"sockets": self.sockets, "shared": self.shared}
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +194,13 @@ class Backend(Protocol):
         limits: Limits | None = None,
         *,
         sockets: Mapping[int, Path] | None = None,
+        shared: Mapping[str, Path] | None = None,
     ) -> Sandbox:
         """Make a sandbox. Raises SandboxSetupError where this machine cannot, SandboxError where it failed.
 
         `sockets` is the only way out: loopback port inside -> unix socket of the host that its connections reach.
-        The socket itself is inside as /run/palestra/PORT.sock.
+        The socket itself is inside as /run/palestra/PORT.sock. `shared` are files and directories of the host that
+        can be read inside, never written: name -> path, there as /run/palestra/NAME.
         """
 
     def lacks(self) -> list[str]:

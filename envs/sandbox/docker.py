@@ -26,7 +26,7 @@ import docker
 import docker.errors
 
 from palestra.envs.sandbox import agent, cgroups, owner
-from palestra.envs.sandbox.base import Breach, Image, Limits, Snapshot
+from palestra.envs.sandbox.base import Breach, Image, Limits, Outlets, Snapshot
 from palestra.envs.sandbox.errors import SandboxError, SandboxLostError, SandboxSetupError
 from palestra.envs.sandbox.images import as_tar
 from palestra.envs.sandbox.machine import Machine
@@ -72,6 +72,7 @@ class DockerBackend:
         limits: Limits | None = None,
         *,
         sockets: Mapping[int, Path] | None = None,
+        shared: Mapping[str, Path] | None = None,
     ) -> DockerSandbox:
         if isinstance(source, Image):
             base, image = _Base(self.tag_of(source)), source
@@ -79,7 +80,7 @@ class DockerBackend:
             base, image = source.base, source.image
         else:
             raise SandboxError(f"the docker backend cannot start from a {type(source).__name__}")
-        sandbox = DockerSandbox(self, image, base, limits or Limits(), dict(sockets or {}))
+        sandbox = DockerSandbox(self, image, base, limits or Limits(), Outlets.of(sockets, shared))
         with self._lock:
             self._live.add(sandbox)
         return sandbox
@@ -157,11 +158,11 @@ class DockerSandbox(Machine):
     """One container at a time; reset and restore replace it."""
 
     def __init__(
-        self, backend: DockerBackend, image: Image, base: _Base, limits: Limits, sockets: Mapping[int, Path]
+        self, backend: DockerBackend, image: Image, base: _Base, limits: Limits, outlets: Outlets
     ) -> None:
         super().__init__(f"docker-{uuid.uuid4().hex[:16]}", image, limits)
         self._backend = backend
-        self._sockets = sockets
+        self._outlets = outlets
         self._source = base
         self._lock = threading.RLock()
         self._own_limits = [("fsize", limits.disk_bytes)]
@@ -188,7 +189,7 @@ class DockerSandbox(Machine):
     def fork(self) -> DockerSandbox:
         snapshot = self.snapshot()
         try:
-            return self._backend.create(snapshot, self._limits, sockets=self._sockets)
+            return self._backend.create(snapshot, self._limits, **self._outlets.arguments())
         finally:
             snapshot.close()
 
@@ -232,10 +233,11 @@ class DockerSandbox(Machine):
     def _options(self, base: _Base, directory: Path) -> dict[str, Any]:
         limits = self._limits
         mounts = {str(directory): _INSIDE, str(program()): _PROGRAM}
-        sockets = {str(path): f"{_INSIDE}/{port}.sock" for port, path in self._sockets.items()}
+        sockets = {str(path): f"{_INSIDE}/{port}.sock" for port, path in self._outlets.sockets.items()}
+        shared = {str(path): f"{_INSIDE}/{name}" for name, path in self._outlets.shared.items()}
         return {
             "image": base.tag,
-            "entrypoint": [_PROGRAM, "agent", f"{_INSIDE}/agent.sock", *map(str, self._sockets)],
+            "entrypoint": [_PROGRAM, "agent", f"{_INSIDE}/agent.sock", *map(str, self._outlets.sockets)],
             "command": [],
             "detach": True,
             "auto_remove": True,
@@ -254,8 +256,8 @@ class DockerSandbox(Machine):
             "tmpfs": {"/run": "rw,nosuid,nodev,size=16m,mode=755"},
             "shm_size": min(limits.disk_bytes, limits.memory_bytes),
             "volumes": [
-                f"{outside}:{inside}:{'ro' if inside == _PROGRAM else 'rw'}"
-                for outside, inside in {**mounts, **sockets}.items()
+                f"{outside}:{inside}:{'ro' if inside == _PROGRAM or outside in shared else 'rw'}"
+                for outside, inside in {**mounts, **sockets, **shared}.items()
             ],
         }
 

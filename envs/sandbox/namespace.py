@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Self
 
 from palestra.envs.sandbox import agent, cgroups
-from palestra.envs.sandbox.base import Breach, Image, Limits, Snapshot
+from palestra.envs.sandbox.base import Breach, Image, Limits, Outlets, Snapshot
 from palestra.envs.sandbox.errors import SandboxError, SandboxLostError
 from palestra.envs.sandbox.layers import Layer, Layers
 from palestra.envs.sandbox.machine import Machine
@@ -69,6 +69,7 @@ class NamespaceBackend:
         limits: Limits | None = None,
         *,
         sockets: Mapping[int, Path] | None = None,
+        shared: Mapping[str, Path] | None = None,
     ) -> NamespaceSandbox:
         if isinstance(source, Image):
             frozen: tuple[Layer, ...] = tuple(self._layers.of_directory(path) for path in source.layers)
@@ -77,7 +78,7 @@ class NamespaceBackend:
             frozen, image = source.layers, source.image
         else:
             raise SandboxError(f"the namespace backend cannot start from a {type(source).__name__}")
-        sandbox = NamespaceSandbox(self, image, frozen, limits or Limits(), dict(sockets or {}))
+        sandbox = NamespaceSandbox(self, image, frozen, limits or Limits(), Outlets.of(sockets, shared))
         with self._lock:
             self._live.add(sandbox)
         return sandbox
@@ -120,14 +121,12 @@ class NamespaceBackend:
 
     # For the sandboxes.
 
-    def begin(
-        self, name: str, layers: tuple[Layer, ...], limits: Limits, sockets: Mapping[int, Path]
-    ) -> _Room:
+    def begin(self, name: str, layers: tuple[Layer, ...], limits: Limits, outlets: Outlets) -> _Room:
         """Start the processes of a sandbox."""
         group = self._groups.take(limits) if self._groups else None
         self._layers.hold(layers)
         try:
-            return self._start(name, layers, limits, sockets, group)
+            return self._start(name, layers, limits, outlets, group)
         except BaseException:
             self._layers.let_go(layers)
             if self._groups and group:
@@ -139,7 +138,7 @@ class NamespaceBackend:
         name: str,
         layers: tuple[Layer, ...],
         limits: Limits,
-        sockets: Mapping[int, Path],
+        outlets: Outlets,
         group: cgroups.Group | None,
     ) -> _Room:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -150,8 +149,10 @@ class NamespaceBackend:
             *(("layer", layer.name) for layer in reversed(layers)),
             *(("cgroup", door) for door in (group.doors() if group else ())),
         ]
-        for port, path in sockets.items():
+        for port, path in outlets.sockets.items():
             request += [("port", port), ("socket", path)]
+        for shared, path in outlets.shared.items():
+            request += [("name", shared), ("shared", path)]
         try:
             with theirs:
                 pid = int(self._supervisor.ask("create", request, theirs))
@@ -200,11 +201,11 @@ class NamespaceSandbox(Machine):
         image: Image,
         layers: tuple[Layer, ...],
         limits: Limits,
-        sockets: Mapping[int, Path],
+        outlets: Outlets,
     ) -> None:
         super().__init__(f"ns-{uuid.uuid4().hex[:16]}", image, limits)
         self._backend = backend
-        self._sockets = sockets
+        self._outlets = outlets
         self._one_user = backend.rootless
         if not backend.bounded:
             self._own_limits = [("pids", limits.pids), ("data", limits.memory_bytes)]
@@ -242,7 +243,7 @@ class NamespaceSandbox(Machine):
     def fork(self) -> NamespaceSandbox:
         snapshot = self.snapshot()
         try:
-            return self._backend.create(snapshot, self._limits, sockets=self._sockets)
+            return self._backend.create(snapshot, self._limits, **self._outlets.arguments())
         finally:
             snapshot.close()
 
@@ -289,7 +290,7 @@ class NamespaceSandbox(Machine):
 
     def _begin(self, layers: tuple[Layer, ...]) -> _Room:
         name = f"{self._id}.{next(self._rooms)}"
-        return self._backend.begin(name, layers, self._limits, self._sockets)
+        return self._backend.begin(name, layers, self._limits, self._outlets)
 
     def _need_room(self) -> _Room:
         room = self._room

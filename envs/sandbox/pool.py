@@ -31,6 +31,7 @@ class Maker(Protocol):
         limits: Limits | None = None,
         *,
         sockets: Mapping[int, Path] | None = None,
+        shared: Mapping[str, Path] | None = None,
     ) -> Checkable: ...
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from palestra.harness_proxy.continued import Continued, Observer
 from palestra.harness_proxy.server import Proxy
 from palestra.harness_proxy.sessions import Session
 from palestra.rollouts.world import World
@@ -21,6 +22,14 @@ class Line(Protocol):
 
     def last_call(self) -> int | None:
         """`Call.seq` of the latest reply; None before the first."""
+        ...
+
+    def watch(self, observer: Observer) -> None:
+        """From now on `observer` is told what came of each reply, before the next one is sampled."""
+        ...
+
+    def replies(self) -> Sequence[Continued]:
+        """All replies that reached the harness, in order."""
         ...
 
     def stops(self) -> Sequence[str]:
@@ -46,6 +55,14 @@ class ProxyLine:
     def last_call(self) -> int | None:
         """See Line."""
         return self.session.calls[-1].seq if self.session.calls else None
+
+    def watch(self, observer: Observer) -> None:
+        """See Line."""
+        self.session.observer = observer
+
+    def replies(self) -> Sequence[Continued]:
+        """See Line."""
+        return self.session.replies()
 
     def stops(self) -> Sequence[str]:
         """See Line."""

@@ -11,16 +11,18 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
 from palestra.harness_proxy.errors import ProxyStateError
 from palestra.rollouts.errors import NotInstalledError, PlaceError, RecipeError, RolloutError
 from palestra.rollouts.harnesses.base import Endpoint, Line
-from palestra.rollouts.harnesses.place import Ended, Place, ScratchPlace, Wire, scratch_place
-from palestra.rollouts.harnesses.recipes.install import Installed, require
+from palestra.rollouts.harnesses.machine_place import MachinePlace
+from palestra.rollouts.harnesses.place import PORT, Ended, Place, ScratchPlace, Wire, scratch_place
+from palestra.rollouts.harnesses.recipes.install import Installed, folder_of, require
 from palestra.rollouts.harnesses.recipes.recipe import Address, DialectName, HarnessRecipe, Launch
+from palestra.rollouts.world import World
 
 GRACE_S = 5.0
 """Some harnesses would ask for ever."""
@@ -65,17 +67,26 @@ class Driver:
         Raises RolloutError: at boundary sandbox without namespaces, at provider without a proxy, at harness
         where it is not installed.
         """
-        try:
+        with _attributed():
             await asyncio.to_thread(self.installed)
             wire = await self._wire(endpoint)
             async with scratch_place(wire, isolated=self.isolated, work=work) as place:
                 yield place
-        except NotInstalledError as error:
-            raise RolloutError("harness", "install", str(error)) from error
-        except PlaceError as error:
-            raise RolloutError("sandbox", "place", str(error), final=True) from error
-        except ProxyStateError as error:
-            raise RolloutError("provider", "place", str(error), final=True) from error
+
+    @asynccontextmanager
+    async def place_on(self, world: World, endpoint: Endpoint) -> AsyncIterator[MachinePlace]:
+        """The machine of a world that has just begun, with a line to the proxy and with the harness on it.
+
+        Raises what `place` raises, and RolloutError at boundary env where the world has no machine to give.
+        """
+        with _attributed():
+            await asyncio.to_thread(self.installed)
+            inside = self.recipe.install.inside(folder_of(self.recipe.name))
+            assert endpoint.line is not None
+            sockets = {PORT: await endpoint.line.unix_socket()}
+            machine, work = await world.equip(sockets, inside.shared)
+            with closing(MachinePlace(machine, work, inside)) as place:
+                yield place
 
     async def prompt(
         self, place: Place, endpoint: Endpoint, text: str, *, timeout_s: float, again: bool = False
@@ -103,7 +114,7 @@ class Driver:
 
     def _launch(self, place: Place, endpoint: Endpoint, text: str, again: bool) -> Launch:
         address = Address(place.proxy_url, endpoint.key, self.dialect, endpoint.model, *self._sizes)
-        program, recipe = self.installed().program, self.recipe
+        program, recipe = place.program(self.installed().program), self.recipe
         return recipe.resume(program, text, address) if again else recipe.launch(program, text, address)
 
     async def _wire(self, endpoint: Endpoint) -> Wire:
@@ -129,6 +140,19 @@ class Driver:
             raise RolloutError("harness", "run", problem)
 
 
+@contextmanager
+def _attributed() -> Iterator[None]:
+    """What keeps a place from being made, or breaks it, at its boundary."""
+    try:
+        yield
+    except NotInstalledError as error:
+        raise RolloutError("harness", "install", str(error)) from error
+    except PlaceError as error:
+        raise RolloutError("sandbox", "place", str(error), final=True) from error
+    except ProxyStateError as error:
+        raise RolloutError("provider", "place", str(error), final=True) from error
+
+
 async def _stop_when_over(line: Line, grace_s: float, stop: asyncio.Event) -> None:
     while not (line.stops() or line.failed()):
         await asyncio.sleep(_POLL_S)
@@ -149,5 +173,5 @@ async def _reach(line: Line | None) -> None:
 def _environment(place: Place) -> dict[str, str]:
     """All that a harness gets of the environment, beside its recipe's."""
     home = place.path("home")  # its .profile repeats PATH: login shells, which codex starts, begin a new one
-    path = os.pathsep.join([place.path("bin"), os.environ.get("PATH", os.defpath)])
+    path = os.pathsep.join([place.path("bin"), place.search_path])
     return {"HOME": home, "PATH": path, "TMPDIR": place.path("tmp"), "LANG": "C.UTF-8", "TERM": "dumb"}

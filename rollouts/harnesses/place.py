@@ -4,10 +4,10 @@
         await place.write({"home/.config/x.toml": "..."})
         ended = await place.run(["codex", "exec", "..."], env={"HOME": place.path("home")}, timeout_s=600)
 
-`Place` is what a harness needs of it; a sandbox can be one. `ScratchPlace` is a temporary directory on this
-machine. Isolated (the default) its commands run in user, network, pid and mount namespaces: the proxy answers
-at a loopback address, nothing else answers at all, the machine's files are read-only outside of the place, and
-nothing that was started survives the command. They can still be read: what must stay secret from the agent
+`Place` is what a harness needs of it; a sandbox is one too (`machine_place.py`). `ScratchPlace` is a temporary
+directory on this machine. Isolated (the default) its commands run in user, network, pid and mount namespaces: the
+proxy answers at a loopback address, nothing else answers at all, the machine's files are read-only outside of the
+place, and nothing that was started survives the command. They can still be read: what must stay secret from the agent
 does not belong on the machine, or the harness belongs into a sandbox.
 """
 
@@ -71,13 +71,19 @@ class Place(Protocol):
 
     proxy_url: str
     """http://host:port of the proxy, as commands see it."""
+    search_path: str
+    """PATH of commands, but for the place's own bin/."""
 
     def path(self, name: str) -> str:
         """Absolute path, as commands see it, of `name` in the place: "home", "work/notes.txt"."""
         ...
 
+    def program(self, installed: str) -> str:
+        """Where the harness is, as commands see it, that is at `installed` on this machine."""
+        ...
+
     async def write(self, files: Mapping[str, str]) -> None:
-        """Write texts by name; directories are made."""
+        """Write texts by name; directories are made. What is in bin/ can be executed."""
         ...
 
     async def run(
@@ -105,6 +111,7 @@ class ScratchPlace:
         self._root, self._wire, self._isolated = root.resolve(), wire, isolated
         self._work = (work or root / "work").resolve()
         self.proxy_url = f"http://127.0.0.1:{PORT}" if isolated else wire.url
+        self.search_path = os.environ.get("PATH", os.defpath)
         for directory in ("home", "work", "tmp", "bin"):
             (root / directory).mkdir(exist_ok=True)
 
@@ -112,6 +119,10 @@ class ScratchPlace:
         """See Place."""
         first, _, rest = name.partition("/")
         return str((self._work if first == "work" else self._root / first) / rest).rstrip("/")
+
+    def program(self, installed: str) -> str:
+        """See Place: the machine's files are there."""
+        return installed
 
     async def write(self, files: Mapping[str, str]) -> None:
         """See Place."""
@@ -136,7 +147,7 @@ class ScratchPlace:
         assert process.stdout is not None and process.stderr is not None
         tails = _Tail(process.stdout), _Tail(process.stderr)
         try:
-            finished = await _first(_exit_of(process.pid), stop, timeout_s)
+            finished = await first(_exit_of(process.pid), stop, timeout_s)
         finally:
             await _end(process, tails)
         code = process.returncode if finished else None
@@ -236,7 +247,7 @@ async def _exit_of(pid: int) -> None:
         os.close(watched)
 
 
-async def _first(done: Awaitable[object], stop: asyncio.Event | None, timeout_s: float) -> bool:
+async def first(done: Awaitable[object], stop: asyncio.Event | None, timeout_s: float) -> bool:
     """Whether `done` came before `stop` and the time limit."""
     tasks = [asyncio.ensure_future(done), *([asyncio.ensure_future(stop.wait())] if stop else [])]
     try:

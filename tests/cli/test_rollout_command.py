@@ -11,7 +11,11 @@ from typing import Any
 import orjson
 import pytest
 
+from needs import need
+from palestra.envs.sandbox import images
+from palestra.rollouts.harnesses.recipes import recipes, register
 from palestra.trajectories.store import Store
+from small_agent import SmallAgent
 
 Command = Callable[..., Any]
 MakeTask = Callable[..., dict[str, Any]]
@@ -177,3 +181,28 @@ def _first_rollouts(path: Path) -> list[str]:
         while not (ids := store.ids()):
             time.sleep(0.05)
     return ids
+
+
+def test_an_unknown_harness_is_refused_before_anything_begins(
+    palestra: Command, served: Options, tmp_path: Path
+) -> None:
+    for command in (("rollout",), ("eval", "run")):
+        refused = palestra(*command, "sql-tiny", *served, "--run-dir", "r", *FEW, "--harness", "codec")
+        assert refused.status == 2 and "there is no harness 'codec'; there are codex," in refused.err
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_program_plays_and_its_run_is_not_continued_by_another(
+    palestra: Command, served: Options, tmp_path: Path
+) -> None:
+    need(images.built("python"), "the sandbox image python: run tests/services/sandbox.sh as root")
+    if SmallAgent.name not in recipes():
+        register(SmallAgent())
+    few = ("--limit", "1", "--max-reply-tokens", "4", "--run-dir", "r")
+    played = palestra("eval", "run", "swe-tiny", *served, *few, "--harness", SmallAgent.name)
+    assert (played.status, played.err) == (0, "")
+    with Store.open(tmp_path / "r" / "store") as store:
+        [trajectory] = [store.get(name) for name in store.ids()]
+    assert (trajectory.rollout.harness, trajectory.rollout.reward) == (SmallAgent.name, 0.0)
+    other = palestra("eval", "run", "swe-tiny", *served, *few)
+    assert other.status == 2 and "was begun with harness 'small-agent'" in other.err

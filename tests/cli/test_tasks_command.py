@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 
 from palestra.tasks.registry import registered
 
@@ -44,6 +45,15 @@ def test_show_prints_one_task_as_json(palestra: Command, make_task: MakeTask, tm
 def test_validate_passes_sound_tasks(palestra: Command) -> None:
     ended = palestra("tasks", "validate", "sql-tiny", "--limit", "1")
     assert ended.status == 0 and "3 of 3 tasks are valid" in ended.out
+
+
+def test_validate_takes_several_processes_which_know_the_same_worlds(
+    palestra: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert palestra("tasks", "new", "my_world").status == 0
+    ended = palestra("tasks", "validate", "my_world.world:load", "--limit", "2", "--workers", "2")
+    assert ended.status == 0 and "tasks are valid" in ended.out
 
 
 def test_validate_names_each_unsound_task_once_with_the_reason(

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -477,3 +478,27 @@ def test_a_socket_of_the_host_is_reached_through_loopback(
         assert text(sandbox, retried) == "HELLO\n"
         sandbox.reset()
         assert text(sandbox, retried) == "HELLO\n"
+
+
+def test_what_is_shared_can_be_read_and_never_written(
+    maker: Backend, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    tools = tmp_path_factory.mktemp("tools")
+    tools.chmod(0o755)
+    (tools / "tool").write_text("#!/bin/sh\necho works\n")
+    (tools / "tool").chmod(0o755)
+    shared = {"tools": tools, "one-file": tools / "tool"}
+    with maker.create(base_image(), SMALL, shared=shared) as sandbox:
+        assert text(sandbox, "/run/palestra/tools/tool; /run/palestra/one-file") == "works\nworks\n"
+        for write in ("touch /run/palestra/tools/new", "echo x >> /run/palestra/one-file"):
+            assert sandbox.exec(write, user="root").exit_code != 0
+        sandbox.reset()
+        assert text(sandbox, "/run/palestra/tools/tool") == "works\n"
+        with sandbox.fork() as twin:
+            assert text(twin, "/run/palestra/tools/tool") == "works\n"
+    assert [path.name for path in tools.iterdir()] == ["tool"]
+
+
+def test_a_shared_thing_cannot_be_named_out_of_its_place(maker: Backend, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot name something shared"):
+        maker.create(base_image(), SMALL, shared={"../../etc": tmp_path})

@@ -87,6 +87,17 @@ static void mount_sockets(struct room *room) {
     }
 }
 
+static void mount_shared(struct room *room) {
+    char path[512];
+    struct stat info;
+    for (int i = 0; i < room->shared_count; i++) {
+        snprintf(path, sizeof path, "/o/run/palestra/%s", room->shared_names[i]);
+        must(fstat(room->shared[i], &info), path);
+        must(S_ISDIR(info.st_mode) ? mkdir(path, 0755) : mknod(path, S_IFREG | 0600, 0), path);
+        attach(room->shared[i], path);
+    }
+}
+
 static void enter_root(void) {
     must(chdir("/o"), "chdir");
     must(syscall(SYS_pivot_root, ".", "."), "pivot_root");
@@ -117,6 +128,7 @@ int live_in(struct room *room) {
     mount_files(room);
     mount_system(room);
     mount_sockets(room);
+    mount_shared(room);
     enter_root();
     keep_descriptors(room->control, proc);
     keep_agent_capabilities();

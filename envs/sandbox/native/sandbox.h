@@ -26,7 +26,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-enum { MAX_FDS = 4, MAX_LAYERS = 128, MAX_PORTS = 16, MAX_CGROUPS = 4, MAX_MESSAGE = 8 << 20 };
+enum { MAX_FDS = 4, MAX_LAYERS = 128, MAX_PORTS = 16, MAX_SHARED = 16, MAX_CGROUPS = 4, MAX_MESSAGE = 8 << 20 };
 
 struct message {
     char *data;
@@ -85,6 +85,9 @@ struct room {
     int dev;
     int ports[MAX_PORTS], sockets[MAX_PORTS];
     int port_count;
+    int shared[MAX_SHARED]; /* detached read-only mounts, and their names in /run/palestra */
+    const char *shared_names[MAX_SHARED];
+    int shared_count;
     int cgroups[MAX_CGROUPS];
     int cgroup_count;
     int rootless;

@@ -1,6 +1,7 @@
 /* Makes and ends namespace sandboxes. One request at a time:
  *   layer   id= path=                              know a directory of the host, read-only
- *   create  id= disk= inodes= layer=... cgroup=... port=... socket=...  + the owner's socket;  answers the pid
+ *   create  id= disk= inodes= layer=... cgroup=... port=... socket=... name=... shared=...  + the owner's socket;
+ *           answers the pid
  *   end     id= pid= keep=                         kill all of it; keep=1: its files stay, as layer `id`
  *   drop    id=                                    forget a layer, or the files of an ended sandbox
  *   export  id= path=                              copy what was written to a new directory of the host
@@ -140,14 +141,18 @@ static int stored(char *path, size_t size, const char *id, const char *below) {
     return 0;
 }
 
+static int protect(int mount) {
+    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
+    return syscall(SYS_mount_setattr, mount, "", AT_EMPTY_PATH, &attributes, sizeof attributes);
+}
+
 static void add_layer(struct message *m) {
     char path[256];
-    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
     if (failed(go(host_ns), "setns")) return;
     int fd = clone_mount(find(m, "path"), 0);
     stored(path, sizeof path, find(m, "id"), "");
     if (fd < 0 || failed(go(store_ns), "setns") || failed(mkdir(path, 0755), "%s", path)) return;
-    if (failed(syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH, &attributes, sizeof attributes), "protect layer")) return;
+    if (failed(protect(fd), "protect layer")) return;
     failed(move_mount(fd, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH), "attach layer");
     close(fd);
 }
@@ -184,6 +189,11 @@ static int furnish(struct room *room, struct message *m) {
         if ((value = value_of(field, "port")) && room->port_count < MAX_PORTS) room->ports[room->port_count] = atoi(value);
         if ((value = value_of(field, "socket")) && room->port_count < MAX_PORTS)
             if ((room->sockets[room->port_count++] = clone_mount(value, 0)) < 0) return 0;
+        if ((value = value_of(field, "name")) && room->shared_count < MAX_SHARED) room->shared_names[room->shared_count] = value;
+        if ((value = value_of(field, "shared")) && room->shared_count < MAX_SHARED) {
+            if ((room->shared[room->shared_count++] = clone_mount(value, 0)) < 0) return 0;
+            if (failed(protect(room->shared[room->shared_count - 1]), "protect %s", value)) return 0;
+        }
         if ((value = value_of(field, "cgroup")) && room->cgroup_count < MAX_CGROUPS) {
             int fd = open(value, O_WRONLY | O_CLOEXEC);
             if (failed(fd, "%s", value)) return 0;
@@ -215,6 +225,7 @@ static pid_t start(struct room *room) {
 static void close_room(struct room *room) {
     for (int i = 0; i < room->layer_count; i++) close(room->layers[i]);
     for (int i = 0; i < room->port_count; i++) close(room->sockets[i]);
+    for (int i = 0; i < room->shared_count; i++) close(room->shared[i]);
     for (int i = 0; i < room->cgroup_count; i++) close(room->cgroups[i]);
     if (room->scratch > 0) close(room->scratch);
     if (room->dev > 0) close(room->dev);

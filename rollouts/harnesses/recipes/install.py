@@ -11,15 +11,24 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Protocol
 
 import orjson
 
+from palestra.envs.sandbox.base import SHARED
 from palestra.rollouts.errors import NotInstalledError
+
+_TOOL = "harness"
+_IN_VENV = """#!/usr/bin/env {python}
+import runpy, sys
+sys.path.insert(0, {packages!r})
+runpy.run_path({program!r}, run_name="__main__")
+"""
+"""A virtual environment without its Python; no variable tells the agent's own commands of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +40,18 @@ class Installed:
     version: str
 
 
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A harness as it is put into a sandbox."""
+
+    program: str
+    """What to run: a path inside, or the name that `script` gets."""
+    script: str | None = None
+    """Starts it. None: `program` needs no help."""
+    shared: Mapping[str, Path] = field(default_factory=dict)
+    """Of this machine, by the name in the sandbox's SHARED directory."""
+
+
 class Install(Protocol):
     """One way to install, and to find what was installed."""
 
@@ -40,6 +61,10 @@ class Install(Protocol):
 
     def find(self, folder: Path) -> Installed | None:
         """The harness in `folder` or on the PATH; None where there is none."""
+        ...
+
+    def inside(self, folder: Path) -> Inside:
+        """How a sandbox gets the harness that is in `folder`. Raises NotInstalledError where it cannot."""
         ...
 
 
@@ -64,6 +89,20 @@ class Npm:
         about = orjson.loads((folder / "node_modules" / self.package / "package.json").read_bytes())
         return Installed(str(program), str(about["version"]))
 
+    def inside(self, folder: Path) -> Inside:
+        """See Install. A script of Node's brings this machine's node, which must be a program of one file."""
+        program = folder / "node_modules" / ".bin" / self.program
+        shared = {_TOOL: _need(folder, program)}
+        command = f"{SHARED}/{_TOOL}/{program.relative_to(folder)}"
+        with program.open("rb") as file:
+            is_script = b"node" in file.readline(200) if file.read(2) == b"#!" else False
+        if is_script:
+            node = shutil.which("node")
+            if node is None:
+                raise NotInstalledError(f"{self.program} needs node, and there is none on the PATH")
+            shared["node"], command = Path(node).resolve(), f"{SHARED}/node {command}"
+        return Inside(self.program, f'#!/bin/sh\nexec {command} "$@"\n', shared)
+
 
 @dataclass(frozen=True, slots=True)
 class Venv:
@@ -87,6 +126,18 @@ class Venv:
         found = next(iter(metadata.distributions(name=name, path=packages)), None)
         return Installed(str(program), found.version) if found is not None else None
 
+    def inside(self, folder: Path) -> Inside:
+        """See Install. It runs on the sandbox's Python, which must be of the same version as the environment's."""
+        program = _need(folder, folder / "bin" / self.program) / "bin" / self.program
+        [packages] = folder.glob("lib/python*/site-packages")
+        there = f"{SHARED}/{_TOOL}"
+        script = _IN_VENV.format(
+            python=packages.parent.name,
+            packages=f"{there}/{packages.relative_to(folder)}",
+            program=f"{there}/{program.relative_to(folder)}",
+        )
+        return Inside(self.program, script, {_TOOL: folder})
+
 
 @dataclass(frozen=True, slots=True)
 class Beside:
@@ -105,6 +156,10 @@ class Beside:
         except metadata.PackageNotFoundError:
             return None
 
+    def inside(self, folder: Path) -> Inside:
+        """See Install: it cannot."""
+        raise NotInstalledError(f"{self.package} runs in palestra's own environment, which no sandbox has")
+
 
 @dataclass(frozen=True, slots=True)
 class OnPath:
@@ -120,6 +175,20 @@ class OnPath:
     def find(self, folder: Path) -> Installed | None:
         """See Install."""
         return on_path(self.program)
+
+    def inside(self, folder: Path) -> Inside:
+        """See Install: the sandbox's image has it."""
+        return Inside(self.program)
+
+
+def _need(folder: Path, program: Path) -> Path:
+    """`folder`. Raises NotInstalledError where `program` is not in it."""
+    if not program.exists():
+        raise NotInstalledError(
+            f"{program.name} is on the PATH and not in {folder}: only what `palestra harness install` puts there "
+            "can be shared with a sandbox"
+        )
+    return folder
 
 
 def on_path(program: str) -> Installed | None:

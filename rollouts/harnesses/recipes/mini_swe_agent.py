@@ -33,7 +33,7 @@ class MiniSweAgent(HarnessRecipe):
             provider = "anthropic"
             env = {"ANTHROPIC_API_KEY": model.key, "ANTHROPIC_API_BASE": model.root_url}
         argv = (program, "-y", "--exit-immediately", "-m", f"{provider}/{model.name}", "-t", prompt)
-        return Launch((*argv, "-o", "trajectory.json"), {**env, **_SWITCHES})
+        return Launch(argv, {**env, **_SWITCHES})
 
     def answer(self, ended: Ended) -> str:
         """What was submitted."""

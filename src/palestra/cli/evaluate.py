@@ -10,8 +10,10 @@ from rich.console import Console
 
 from palestra.cli.errors import UsageError
 from palestra.cli.options import (
+    Concurrency,
     EngineModel,
     EngineUrl,
+    HarnessName,
     Limit,
     MaxReplyTokens,
     ModelDir,
@@ -49,14 +51,18 @@ def run(
     seed: Seed = 0,
     engine_url: EngineUrl = None,
     engine_model: EngineModel = None,
+    harness: HarnessName = "tool-loop",
+    concurrency: Concurrency = None,
 ) -> None:
     """Play a split and print pass@k with 95 % intervals.
 
-    Run it again to continue. Exit status 1 when every rollout failed.
+    Run it again to continue. Exit status 1 when every rollout failed. Who plays is said by --harness, as in
+    palestra rollout.
 
     \b
     Examples:
       palestra eval run sql-tiny --model runs/demo/warm --run-dir runs/eval --run warm --samples 4
+      palestra eval run swe-tiny --harness codex --model qwen3-8b --engine-url http://gpu:8000 --run-dir runs/swe
       palestra eval compare runs/eval:warm runs/eval:trained
     """
     from palestra.cli.play import Plan, play
@@ -76,6 +82,8 @@ def run(
             seed=seed,
             temperature=temperature,
             max_reply_tokens=max_reply_tokens,
+            harness=harness,
+            concurrency=concurrency,
         )
     )
 

@@ -61,6 +61,22 @@ EngineModel = Annotated[
 ]
 
 
+HarnessName = Annotated[
+    str,
+    typer.Option(
+        "--harness",
+        metavar="NAME",
+        help="who plays: tool-loop, or a program of `palestra harness list`, inside the sandbox where there is one",
+    ),
+]
+Concurrency = Annotated[
+    int | None,
+    typer.Option(
+        "--concurrency", min=1, metavar="N", help="attempts at once  [default: 256, of a program 2 per core]"
+    ),
+]
+
+
 def checked_model(model: Path) -> Path:
     """The directory of `model`, fetched where it is a name on the hub, if it has what rendering needs.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,8 @@ from palestra.cli.options import Mode, Split, checked_model, start_engine, write
 from palestra.cli.progress import progress
 from palestra.cli.tables import print_failures, success_table
 from palestra.harness_proxy.rendering import Rendering
+from palestra.rollouts.harnesses import CommandLineHarness, Harness, ToolLoop
+from palestra.rollouts.harnesses.recipes import find_recipe
 from palestra.rollouts.local import local
 from palestra.rollouts.loop import run
 from palestra.rollouts.runner import Runner, RunSpec, group_jobs
@@ -24,6 +27,9 @@ from palestra.tasks.registry import load_tasks
 from palestra.tasks.task import Task
 from palestra.trajectories.model import Rollout, Sampling
 from palestra.trajectories.store import Store
+
+TOOL_LOOP = ToolLoop.name
+MAX_LOOPS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,8 @@ class Plan:
     seed: int
     temperature: float
     max_reply_tokens: int
+    harness: str = TOOL_LOOP
+    concurrency: int | None = None
 
     @property
     def settings(self) -> dict[str, object]:
@@ -53,7 +61,13 @@ class Plan:
             "seed": self.seed,
             "temperature": self.temperature,
             "max_reply_tokens": self.max_reply_tokens,
+            **({"harness": self.harness} if self.harness != TOOL_LOOP else {}),
         }
+
+    @property
+    def attempts_at_once(self) -> int:
+        """As asked for, or as many as this machine can bear."""
+        return self.concurrency or (MAX_LOOPS if self.harness == TOOL_LOOP else 2 * (os.cpu_count() or 1))
 
 
 def play(plan: Plan) -> None:
@@ -64,7 +78,8 @@ def play(plan: Plan) -> None:
     console = Console()
     plan = replace(plan, model=checked_model(plan.model))
     chosen = choose_tasks(plan.tasks, plan.split, plan.limit)
-    rollouts = run(_play(console, plan, chosen))
+    harness = harness_of(plan.harness, plan.max_reply_tokens)
+    rollouts = run(_play(console, plan, chosen, harness))
     all_failed = all(r.reward is None for r in rollouts)
     if not all_failed:
         console.print(success_table({plan.run: rollouts}, plan.samples))
@@ -74,7 +89,7 @@ def play(plan: Plan) -> None:
         raise typer.Exit(1)
 
 
-async def _play(console: Console, plan: Plan, tasks: Sequence[Task]) -> list[Rollout]:
+async def _play(console: Console, plan: Plan, tasks: Sequence[Task], harness: Harness) -> list[Rollout]:
     sampling = Sampling(plan.temperature, max_tokens=plan.max_reply_tokens)
     spec = RunSpec(plan.run, plan.mode, plan.seed, sampling)
     with write_store(plan.run_dir) as store:
@@ -82,9 +97,17 @@ async def _play(console: Console, plan: Plan, tasks: Sequence[Task]) -> list[Rol
         rendering = Rendering.load(plan.model)
         with console.status("starting the engine"):
             engine = await start_engine(plan.model, plan.engine_url, plan.engine_model)
-        async with local(engine, rendering, store=store) as stack:
+        options = {"store": store, "concurrency": plan.attempts_at_once}
+        async with local(engine, rendering, harness=harness, **options) as stack:
             _say_what_is_there(console, plan, store)
             return await watched(console, stack.runner, tasks, plan.samples, spec, plan.run)
+
+
+def harness_of(name: str, max_reply_tokens: int) -> Harness:
+    """Our loop, or a program that is installed. Raises RecipeError, which says what there is and what to type."""
+    if name == TOOL_LOOP:
+        return ToolLoop()
+    return CommandLineHarness(find_recipe(name), max_reply_tokens=max_reply_tokens)
 
 
 def _check_continues(plan: Plan, store: Store) -> None:

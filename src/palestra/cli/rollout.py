@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from palestra.cli.options import (
+    Concurrency,
     EngineModel,
     EngineUrl,
+    HarnessName,
     Limit,
     MaxReplyTokens,
     Mode,
@@ -36,15 +38,24 @@ def rollout(
     run: Annotated[str, typer.Option(metavar="NAME", help="name of the run within the store")] = "rollouts",
     engine_url: EngineUrl = None,
     engine_model: EngineModel = None,
+    harness: HarnessName = "tool-loop",
+    concurrency: Concurrency = None,
 ) -> None:
     """Have a model play tasks and keep every rollout.
 
     Run it again to continue: what is there is not played again. A rollout that failed for a reason of ours has
     no reward and is counted apart; exit status 1 when all failed.
 
+    The model plays through a loop with the tools of the world, or through an agent that you name: palestra harness
+    install NAME puts it on this machine. On tasks whose world is a machine (swe-*) the agent runs inside the
+    sandbox, with its own tools and no network but the proxy; elsewhere it gets the world as a shell command. Give
+    such agents room: --max-reply-tokens 4096.
+
     \b
     Examples:
       palestra rollout sql-tiny --model runs/demo/warm --run-dir runs/try --limit 50 --samples 4
+      palestra rollout swe-tiny --harness mini-swe-agent --model qwen3-8b --engine-url http://gpu:8000 \\
+          --max-reply-tokens 4096 --samples 8 --run-dir runs/swe
       palestra show runs/try
     """
     from palestra.cli.play import Plan, play
@@ -64,5 +75,7 @@ def rollout(
             seed=seed,
             temperature=temperature,
             max_reply_tokens=max_reply_tokens,
+            harness=harness,
+            concurrency=concurrency,
         )
     )

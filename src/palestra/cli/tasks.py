@@ -81,6 +81,9 @@ def validate(
     limit: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="check only the first N tasks of each split")
     ] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, metavar="N", help="processes, each of which checks one task at a time")
+    ] = 1,
 ) -> None:
     """Check that tasks measure what they should.
 
@@ -91,9 +94,12 @@ def validate(
     Examples:
       palestra tasks validate sql-gym --limit 50
       palestra tasks validate mine.jsonl
+      palestra tasks validate swe-tiny --workers 4
     """
+    from functools import partial
+
     from palestra.cli.progress import progress
-    from palestra.envs.validate import validate_task
+    from palestra.envs.validate import validate_task, validate_tasks
     from palestra.tasks.registry import load_tasks
     from palestra.tasks.task import SPLITS
 
@@ -104,8 +110,9 @@ def validate(
         raise UsageError(f"task set {tasks!r} is empty")
     bad = 0
     with progress(console, "validating", len(chosen)) as advance:
-        for task in chosen:
-            report = validate_task(task)
+        one_by_one = map(validate_task, chosen)
+        prepare = partial(load_tasks, tasks)
+        for report in one_by_one if workers == 1 else validate_tasks(chosen, workers, prepare):
             bad += not report.passed
             if not report.passed:
                 _print_problems(console, report)

@@ -44,6 +44,7 @@ class FakeMaker:
         limits: Limits | None = None,
         *,
         sockets: Mapping[int, Path] | None = None,
+        shared: Mapping[str, Path] | None = None,
     ) -> Checkable:
         if self.failures:
             self.failures -= 1
