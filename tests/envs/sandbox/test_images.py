@@ -46,7 +46,7 @@ def test_recipes_are_those_of_the_docker_folder() -> None:
 
 
 def test_an_unknown_recipe_is_refused() -> None:
-    with pytest.raises(SandboxSetupError, match="base, harness, swe"):
+    with pytest.raises(SandboxSetupError, match="base, harness, python, swe"):
         images.build("bsae")
 
 
