@@ -145,7 +145,7 @@ async def _shown(rendering: Rendering, tasks: Sequence[Task], seed: int) -> list
 
 gymnasium.register(
     id=ENV_ID,
-    entry_point=LakeEnv,
+    entry_point=f"{__name__}:LakeEnv",
     kwargs={"tasks": f"{__name__}:load"},
     disable_env_checker=True,
     order_enforce=False,
