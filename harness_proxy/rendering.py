@@ -149,7 +149,11 @@ class Rendering:
         return Prompt([*prompt_ids, *completion_ids, *added[0]], segments)
 
     def _bridged(
-        self, prompt_ids: Sequence[int], completion_ids: Sequence[int], messages: Sequence[Message], tools: Tools
+        self,
+        prompt_ids: Sequence[int],
+        completion_ids: Sequence[int],
+        messages: Sequence[Message],
+        tools: Tools,
     ) -> Prompt | None:
         begin = self._turn_start(prompt_ids)
         recent = [*prompt_ids[begin:], *completion_ids]

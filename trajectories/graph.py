@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from palestra.trajectories.errors import GraphError
-from palestra.trajectories.model import BoolArray, FloatArray, IntArray, Message, Node
+from palestra.trajectories.model import FloatArray, IntArray, Message, Node
 
 _NO_LOGPROBS: FloatArray = np.empty(0, np.float32)
 

@@ -104,7 +104,9 @@ class _Connection(asyncio.Protocol):
             raise HttpError("the server hung up")
         self.is_usable = False
         self._answer = self._loop.create_future()
-        timer = self._loop.call_later(timeout_s, self._fail, TimeoutError(f"no answer within {timeout_s:g} s"))
+        timer = self._loop.call_later(
+            timeout_s, self._fail, TimeoutError(f"no answer within {timeout_s:g} s")
+        )
         self._expect()
         self._transport.write(message)
         try:
@@ -129,7 +131,9 @@ class _Connection(asyncio.Protocol):
         self._is_open = self.is_usable = False
         if error is None and self._ends_with_connection:
             self._succeed()
-        self._fail(HttpError(f"the server hung up in the middle ({error!r})" if error else "the server hung up"))
+        self._fail(
+            HttpError(f"the server hung up in the middle ({error!r})" if error else "the server hung up")
+        )
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None or self._answer.done():
@@ -139,8 +143,13 @@ class _Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._fail(HttpError(f"the answer is not HTTP: {error}"))
+            self.close()
 
     # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        if self._answer is None or self._answer.done():
+            self.close()  # a second answer to one question
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if name.lower() in (b"content-length", b"transfer-encoding"):
@@ -156,7 +165,7 @@ class _Connection(asyncio.Protocol):
         if self._parser.get_status_code() < 200:  # more is to come
             self._expect()
         else:
-            self.is_usable = self._is_open and self._parser.should_keep_alive()
+            self.is_usable = not self._transport.is_closing() and self._parser.should_keep_alive()
             self._succeed()
 
     def _expect(self) -> None:
