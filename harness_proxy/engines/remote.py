@@ -42,8 +42,10 @@ class CompletionsEngine:
         self.policy_version = 0
         """What replies are labelled with where the endpoint reports no versions. Set it after an update."""
         self._base_url = base_url.rstrip("/")
-        headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-        self._http = HttpClient(self._base_url, {"content-type": "application/json"} | headers, timeout_s)
+        self._headers = {"content-type": "application/json"}
+        self._headers |= {"authorization": f"Bearer {api_key}"} if api_key else {}
+        self._timeout_s = timeout_s
+        self._http: HttpClient | None = None
         self._context_tokens: int | None = None
         self._closed = False
 
@@ -69,7 +71,8 @@ class CompletionsEngine:
     async def aclose(self) -> None:
         """Close the connections."""
         self._closed = True
-        await self._http.aclose()
+        if self._http is not None:
+            await self._http.aclose()
 
     async def _context(self) -> int:
         """The model's context length, asked once."""
@@ -131,15 +134,23 @@ class CompletionsEngine:
     async def _request(
         self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        if self._closed:
-            raise EngineUnavailableError("the engine was closed")
         what = f"{method} {self._base_url}{path}"
         try:
             data = b"" if body is None else orjson.dumps(body)
-            status, content = await self._http.request(method, path, data, headers)
+            status, content = await self._client().request(method, path, data, headers)
         except (HttpError, OSError) as error:
             raise EngineUnavailableError(f"{what} failed: {error!r}. Is the engine running?") from error
         return _read(status, content, what)
+
+    def _client(self) -> HttpClient:
+        if self._closed:
+            raise EngineUnavailableError("the engine was closed")
+        if self._http is None:
+            try:
+                self._http = HttpClient(self._base_url, self._headers, self._timeout_s)
+            except ValueError as error:
+                raise EngineUnavailableError(f"cannot ask the engine: {error}") from error
+        return self._http
 
 
 class _ContextError(Exception):
@@ -205,8 +216,10 @@ _Parts = tuple[list[int], list[float], list[int] | None, Literal["stop", "length
 
 def _plain(choice: Mapping[str, Any]) -> _Parts | None:
     """The parts of a reply in which all is of the right type. None: `_validated` finds out what is not."""
-    ids, given, logprobs = choice.get("token_ids"), choice.get("prompt_token_ids"), choice.get("logprobs")
-    values = logprobs.get("token_logprobs") if type(logprobs) is dict else None
+    ids: Any = choice.get("token_ids")
+    given: Any = choice.get("prompt_token_ids")
+    logprobs = choice.get("logprobs")
+    values: Any = logprobs.get("token_logprobs") if type(logprobs) is dict else None
     finish_reason = choice.get("finish_reason")
     if finish_reason not in ("stop", "length") or not (_all(int, ids) and _all(float, values)):
         return None
