@@ -29,7 +29,6 @@ class HttpClient:
 
     def __init__(self, base_url: str, headers: Mapping[str, str], timeout_s: float) -> None:
         """`headers` go with every request. Raises ValueError for a URL that is not http(s)://host..."""
-        self.base_url = base_url
         url = urlsplit(base_url)
         if url.scheme not in ("http", "https") or url.hostname is None:
             raise ValueError(f"the URL must look like http://host:port/v1, got {base_url!r}")
@@ -144,8 +143,13 @@ class _Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._fail(HttpError(f"the answer is not HTTP: {error}"))
+            self.close()
 
     # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        if self._answer is None or self._answer.done():
+            self.close()  # a second answer to one question
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if name.lower() in (b"content-length", b"transfer-encoding"):
@@ -161,7 +165,7 @@ class _Connection(asyncio.Protocol):
         if self._parser.get_status_code() < 200:  # more is to come
             self._expect()
         else:
-            self.is_usable = self._is_open and self._parser.should_keep_alive()
+            self.is_usable = not self._transport.is_closing() and self._parser.should_keep_alive()
             self._succeed()
 
     def _expect(self) -> None:

@@ -43,7 +43,10 @@ class CompletionsEngine:
         self.policy_version = 0
         """What replies are labelled with where the endpoint reports no versions. Set it after an update."""
         self._base_url = base_url.rstrip("/")
-        self._http = self._client(self._base_url, api_key, timeout_s)
+        self._headers = {"content-type": "application/json"}
+        self._headers |= {"authorization": f"Bearer {api_key}"} if api_key else {}
+        self._timeout_s = timeout_s
+        self._clients: dict[str, HttpClient] = {}
         self._context_tokens: int | None = None
         self._closed = False
 
@@ -66,15 +69,11 @@ class CompletionsEngine:
         body = await self._complete(prompt, fitted, session)
         return _generation(body, prompt, fitted, policy_version)
 
-    @staticmethod
-    def _client(url: str, api_key: str | None, timeout_s: float) -> HttpClient:
-        headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-        return HttpClient(url, {"content-type": "application/json"} | headers, timeout_s)
-
     async def aclose(self) -> None:
         """Close the connections."""
         self._closed = True
-        await self._http.aclose()
+        for client in self._clients.values():
+            await client.aclose()
 
     async def _context(self) -> int:
         """The model's context length, asked once."""
@@ -141,30 +140,38 @@ class CompletionsEngine:
     async def _request(
         self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        return await self._fetch(self._http, method, path, body, headers)
+        return await self._fetch(self._base_url, method, path, body, headers)
 
     async def _fetch(
-        self, http: HttpClient, method: str, path: str, body: object, headers: Mapping[str, str] | None
+        self, base: str, method: str, path: str, body: object, headers: Mapping[str, str] | None
     ) -> dict[str, Any]:
-        status, content = await self._exchange(http, method, path, body, headers)
-        return _read(status, content, f"{method} {http.base_url}{path}")
+        status, content = await self._exchange(base, method, path, body, headers)
+        return _read(status, content, f"{method} {base}{path}")
 
     async def _exchange(
         self,
-        http: HttpClient,
+        base: str,
         method: str,
         path: str,
         body: object = None,
         headers: Mapping[str, str] | None = None,
     ) -> tuple[int, bytes]:
-        if self._closed:
-            raise EngineUnavailableError("the engine was closed")
         try:
             data = b"" if body is None else orjson.dumps(body)
-            return await http.request(method, path, data, headers)
+            return await self._client(base).request(method, path, data, headers)
         except (HttpError, OSError) as error:
-            what = f"{method} {http.base_url}{path}"
+            what = f"{method} {base}{path}"
             raise EngineUnavailableError(f"{what} failed: {error!r}. Is the engine running?") from error
+
+    def _client(self, base: str) -> HttpClient:
+        if self._closed:
+            raise EngineUnavailableError("the engine was closed")
+        if base not in self._clients:
+            try:
+                self._clients[base] = HttpClient(base, self._headers, self._timeout_s)
+            except ValueError as error:
+                raise EngineUnavailableError(f"cannot ask the engine: {error}") from error
+        return self._clients[base]
 
 
 class _ContextError(Exception):
@@ -230,8 +237,10 @@ _Parts = tuple[list[int], list[float], list[int] | None, Literal["stop", "length
 
 def _plain(choice: Mapping[str, Any]) -> _Parts | None:
     """The parts of a reply in which all is of the right type. None: `_validated` finds out what is not."""
-    ids, given, logprobs = choice.get("token_ids"), choice.get("prompt_token_ids"), choice.get("logprobs")
-    values = logprobs.get("token_logprobs") if type(logprobs) is dict else None
+    ids: Any = choice.get("token_ids")
+    given: Any = choice.get("prompt_token_ids")
+    logprobs = choice.get("logprobs")
+    values: Any = logprobs.get("token_logprobs") if type(logprobs) is dict else None
     finish_reason = choice.get("finish_reason")
     if finish_reason not in ("stop", "length") or not (_all(int, ids) and _all(float, values)):
         return None

@@ -69,7 +69,7 @@ class VllmEngine(CompletionsEngine):
         self._names: dict[str, int] = {}
         self._untie = untie
         self._server = server
-        self._root = self._client(self._base_url.removesuffix("/v1"), api_key, timeout_s)
+        self._root = self._base_url.removesuffix("/v1")
         self._token_api = False
         self._weights: Path | None = None
         self._admission = Admission(self._kv_usage, max_kv_usage)
@@ -134,13 +134,12 @@ class VllmEngine(CompletionsEngine):
     async def _kv_usage(self) -> float:
         status, content = await self._exchange(self._root, "GET", "/metrics")
         if status != 200:
-            raise EngineUnavailableError(f"GET {self._root.base_url}/metrics answered {status}")
+            raise EngineUnavailableError(f"GET {self._root}/metrics answered {status}")
         return kv_usage(content.decode("utf-8", "replace"))
 
     async def aclose(self) -> None:
         """Close the connections, and the server where it is this engine's."""
         await super().aclose()
-        await self._root.aclose()
         if self._server is not None:
             await self._server.aclose()
         if self._weights is not None:
@@ -178,8 +177,8 @@ class VllmEngine(CompletionsEngine):
     async def _request(
         self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        http = self._http if path in ("/models", "/completions") else self._root
-        return await self._fetch(http, method, path, body, headers)
+        base = self._base_url if path in ("/models", "/completions") else self._root
+        return await self._fetch(base, method, path, body, headers)
 
     async def _complete(self, prompt: list[int], sampling: Sampling, session: str) -> dict[str, Any]:
         await self._revive()

@@ -222,8 +222,10 @@ def _longest_recorded_prefix(graph: TokenGraph, prompt: IntArray) -> int:
 @given(recorded())
 def test_every_path_is_what_the_engine_saw_and_sampled(made: tuple[TokenGraph, list[Asked]]) -> None:
     graph, asked = made
+    again = TokenGraph(graph.nodes)
     for call in asked:
         node = graph.nodes[call.node]
+        assert again.path_ids(call.node).tolist() == graph.path_ids(call.node).tolist()
         assert graph.path_ids(call.node).tolist() == [*call.prompt, *call.sampled]
         assert node.token_ids[node.sampled].tolist() == call.sampled.tolist()
         assert node.logprobs.tolist() == probs(len(call.sampled)).tolist()

@@ -209,6 +209,13 @@ async def test_nobody_listening_is_unavailable() -> None:
     await far.aclose()
 
 
+async def test_a_url_without_a_scheme_is_told_with_the_first_request() -> None:
+    far = CompletionsEngine("localhost:8000/v1", "embedded")
+    with pytest.raises(EngineUnavailableError, match="http://host:port"):
+        await far.generate([1], Sampling())
+    await far.aclose()
+
+
 async def test_a_server_that_does_not_answer_in_time_is_unavailable() -> None:
     async def silent(scope: Any, receive: Any, send: Any) -> None:
         await receive()
