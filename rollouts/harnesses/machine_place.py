@@ -12,7 +12,7 @@ import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from palestra.envs.sandbox.base import Sandbox
 from palestra.envs.sandbox.errors import SandboxError
@@ -81,7 +81,7 @@ class MachinePlace:
         code = done.exit_code if finished and not done.timed_out else None
         return Ended(code, *(output.decode("utf-8", "replace") for output in (done.stdout, done.stderr)))
 
-    async def _end(self, running: asyncio.Future[object]) -> None:
+    async def _end(self, running: asyncio.Future[Any]) -> None:
         """Whatever the command left running ends too."""
         await self._call(self._machine.kill)
         await asyncio.wait([running])

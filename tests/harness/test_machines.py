@@ -36,7 +36,7 @@ END"""
 
 def bug() -> Task:
     """One of swe-tiny, with room for what harnesses say."""
-    task = load_tasks("swe-tiny", "test")[0]
+    task = next(iter(load_tasks("swe-tiny", "test")))
     budget = task.budget.model_copy(update={"tokens": CONTEXT_TOKENS, "wall_s": 240.0})
     return task.model_copy(update={"budget": budget})
 

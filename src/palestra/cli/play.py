@@ -97,8 +97,8 @@ async def _play(console: Console, plan: Plan, tasks: Sequence[Task], harness: Ha
         rendering = Rendering.load(plan.model)
         with console.status("starting the engine"):
             engine = await start_engine(plan.model, plan.engine_url, plan.engine_model)
-        options = {"store": store, "concurrency": plan.attempts_at_once}
-        async with local(engine, rendering, harness=harness, **options) as stack:
+        at_once = plan.attempts_at_once
+        async with local(engine, rendering, harness=harness, store=store, concurrency=at_once) as stack:
             _say_what_is_there(console, plan, store)
             return await watched(console, stack.runner, tasks, plan.samples, spec, plan.run)
 

@@ -54,8 +54,7 @@ def rollout(
     \b
     Examples:
       palestra rollout sql-tiny --model runs/demo/warm --run-dir runs/try --limit 50 --samples 4
-      palestra rollout swe-tiny --harness mini-swe-agent --model qwen3-8b --engine-url http://gpu:8000 \\
-          --max-reply-tokens 4096 --samples 8 --run-dir runs/swe
+      palestra rollout swe-tiny --harness codex --model qwen3-8b --run-dir runs/swe --max-reply-tokens 4096
       palestra show runs/try
     """
     from palestra.cli.play import Plan, play

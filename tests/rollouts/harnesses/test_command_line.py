@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 import needs
+from palestra.harness_proxy.continued import Continued, Observer
 from palestra.harness_proxy.engines.base import EngineUnavailableError
 from palestra.harness_proxy.engines.scripted import Script, ScriptedEngine
 from palestra.harness_proxy.rendering import Rendering
@@ -21,7 +22,7 @@ from palestra.rollouts.harnesses import CommandLineHarness, Endpoint
 from palestra.rollouts.harnesses.driver import Driver
 from palestra.rollouts.harnesses.place import namespaces
 from palestra.rollouts.harnesses.recipes import Address, HarnessRecipe, Installed, Launch, find_recipe
-from palestra.rollouts.harnesses.recipes.install import Install
+from palestra.rollouts.harnesses.recipes.install import Inside, Install
 from palestra.rollouts.job import Job, RunSpec
 from palestra.rollouts.runner import Runner
 from palestra.rollouts.testing import puppet_task
@@ -48,6 +49,9 @@ class Present:
 
     def find(self, folder: Path) -> Installed | None:
         return Installed(sys.executable, "7")
+
+    def inside(self, folder: Path) -> Inside:
+        return Inside("python3")
 
 
 @dataclass(frozen=True)
@@ -185,6 +189,12 @@ class Dead:
 
     def last_call(self) -> int | None:
         return None
+
+    def watch(self, observer: Observer) -> None:
+        raise AssertionError("there is nothing to watch")
+
+    def replies(self) -> list[Continued]:
+        return []
 
     def stops(self) -> tuple[str, ...]:
         return ()
