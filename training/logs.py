@@ -56,12 +56,12 @@ def tensorboard(run_dir: Path, step: int) -> Iterator[Write]:
     """run_dir/tensorboard; what a killed run wrote beyond its last checkpoint is hidden."""
     with _installed():
         from torch.utils.tensorboard import SummaryWriter
-    with SummaryWriter(str(run_dir / "tensorboard"), purge_step=step + 1) as writer:  # type: ignore[no-untyped-call]
+    with SummaryWriter(str(run_dir / "tensorboard"), purge_step=step + 1) as writer:
 
         def write(number: int, figures: Mapping[str, float]) -> None:
             for name, value in figures.items():
-                writer.add_scalar(name, value, number)  # type: ignore[no-untyped-call]
-            writer.flush()  # type: ignore[no-untyped-call]
+                writer.add_scalar(name, value, number)
+            writer.flush()
 
         yield write
 

@@ -217,7 +217,7 @@ class Trainer:
         self,
         trajectories: Sequence[Trajectory],
         informative: float,
-        update: Mapping[str, float],
+        update: Mapping[str, Any],
         seconds: tuple[float, float],
     ) -> StepResult:
         rewards = [r for t in trajectories if (r := t.rollout.reward) is not None]

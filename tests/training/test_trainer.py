@@ -333,7 +333,7 @@ class TestRefusals:
             async def update_weights(self, given: Any, version: int) -> None:
                 await engine.update_weights({n: v * 1.05 for n, v in given.items()}, version)
 
-        trainer._engine = Careless()
+        trainer._engine = Careless()  # type: ignore[assignment]
         with pytest.raises(UnfaithfulError, match="do not hold the same weights"):
             await trainer.train(ignore)
         assert trainer.step == 0
@@ -467,7 +467,7 @@ class TestFaults:
                 raise torch.OutOfMemoryError("tried to allocate 20 MiB")
             return computed(rows)
 
-        short.policy.logprobs = cramped  # type: ignore[method-assign]
+        short.policy.logprobs = cramped  # type: ignore[method-assign, assignment]
         await whole.train(ignore)
         await short.train(ignore)
         assert sizes[0] > 200 >= max(sizes[1:])
@@ -494,7 +494,7 @@ class TestFaults:
             step(scale)
             cramped[0] = True
 
-        trainer.policy.logprobs = logprobs  # type: ignore[method-assign]
+        trainer.policy.logprobs = logprobs  # type: ignore[method-assign, assignment]
         trainer._updater._optimizer.step = then_cramped  # type: ignore[method-assign]
         with pytest.raises(OutOfMemoryError, match=r"tokens do not fit .*20 MiB.*token_budget lower"):
             await trainer.train(ignore)
