@@ -65,7 +65,10 @@ async def test_a_sub_agent_is_labelled_and_is_a_branch_of_its_own(name: str, sta
             if "complete_task" in prompt:  # how gemini's sub-agents end
                 return odd(("complete_task", {"result": "A cat.", "response": "A cat."}))
             return odd(recipe.shell_use("echo meow")) if turns(prompt) == 0 else "A cat."
-        return odd(DELEGATES[name]) if turns(prompt) == 0 else "There are 42."
+        if turns(prompt) == 0:
+            return odd(DELEGATES[name])
+        waits = name == "codex" and turns(prompt) == 1  # its sub-agents work beside it, and end with it
+        return odd(recipe.shell_use("sleep 3")) if waits else "There are 42."
 
     played = (await stand.play(recipe, engine(stand, reply))).faithful()
     assert "subagent" in played.roles
