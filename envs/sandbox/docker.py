@@ -100,12 +100,17 @@ class DockerBackend:
         for container in dead:
             with contextlib.suppress(*_ABSENT):
                 container.remove(force=True, v=True)
-        for image in self._labelled(self.client.images.list(all=True, filters={"label": OWNER})):
+        for image in self._labelled(self._images(OWNER)):
             self.remove_image(image.id)
         for path in Path(tempfile.gettempdir()).glob(f"{_DIRECTORY_PREFIX}*"):
             if not owner.alive("-".join(path.name.removeprefix(_DIRECTORY_PREFIX).split("-")[:2])):
                 shutil.rmtree(path, ignore_errors=True)
         return len(dead)
+
+    def _images(self, label: str) -> list[Any]:
+        while True:
+            with contextlib.suppress(docker.errors.NotFound):  # one was removed while they were listed
+                return list(self.client.images.list(all=True, filters={"label": label}))
 
     def close(self) -> None:
         if self._closed:
@@ -116,7 +121,7 @@ class DockerBackend:
             live = list(self._live)
         for sandbox in live:
             sandbox.close()
-        for image in self.client.images.list(filters={"label": f"{OWNER}={self.label}"}):
+        for image in self._images(f"{OWNER}={self.label}"):
             self.remove_image(image.id)
         shutil.rmtree(self.directory, ignore_errors=True)
         self.client.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,10 @@ def test_weights_and_biases_keeps_it_on_this_machine(tmp_path: Path, monkeypatch
     with logging_to(["wandb"], tmp_path, 0) as write:
         write(result(1, reward=0.5))
     [file] = tmp_path.glob("wandb/offline-run-*/*.wandb")
-    assert re.search(rb"train/reward\W+0\.5", file.read_bytes())
+    deadline = time.monotonic() + 60  # another process writes it
+    while not re.search(rb"train/reward\W+0\.5", file.read_bytes()):
+        assert time.monotonic() < deadline, file.read_bytes()
+        time.sleep(0.1)
 
 
 def test_what_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,11 +181,15 @@ LOOK = """(async () => {
 
 def test_storage_does_not_leak_into_the_next_episode(start: Start) -> None:
     env = start(hostile_task(f"<script>{LEAVE}</script>"))
-    env.step("wait 500")
-    first = env._session
-    env.reset(options={"task": hostile_task(f"<p id=found>?</p><script>{LOOK}</script>")})
-    env.step("wait 500")
-    assert env._session is first, "the point is a context that is used again"
+    for _ in range(5):  # a busy browser may give another context: the point is one that is used again
+        env.reset(options={"task": hostile_task(f"<script>{LEAVE}</script>")})
+        env.step("wait 500")
+        first = env._session
+        env.reset(options={"task": hostile_task(f"<p id=found>?</p><script>{LOOK}</script>")})
+        env.step("wait 500")
+        if env._session is first:
+            break
+    assert env._session is first
     assert "found:" in [e.name for e in env.view.elements]
     assert "error: there is no page to go back to" in env.step("back")[0]
 
