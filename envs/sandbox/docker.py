@@ -19,14 +19,14 @@ import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import docker
 import docker.errors
 
 from palestra.envs.sandbox import agent, cgroups, owner
 from palestra.envs.sandbox.base import Breach, Image, Limits, Outlets, Snapshot
+from palestra.envs.sandbox.closing import Closing
 from palestra.envs.sandbox.errors import SandboxError, SandboxLostError, SandboxSetupError
 from palestra.envs.sandbox.images import as_tar
 from palestra.envs.sandbox.machine import Machine
@@ -44,7 +44,7 @@ _DIRECTORY_PREFIX = "palestra-docker-"
 _ABSENT = (docker.errors.NotFound, docker.errors.APIError)
 
 
-class DockerBackend:
+class DockerBackend(Closing):
     """Makes sandboxes of containers, through the daemon that `DOCKER_HOST` names. From any thread."""
 
     name = "docker"
@@ -125,14 +125,6 @@ class DockerBackend:
             self.remove_image(image.id)
         shutil.rmtree(self.directory, ignore_errors=True)
         self.client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def remove_image(self, name: str) -> None:
         with contextlib.suppress(*_ABSENT):

@@ -8,18 +8,17 @@ import socket
 import stat
 import time
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Self
 
 from palestra.envs.sandbox import agent
 from palestra.envs.sandbox.base import MIB, Breach, Finished, Image, Limits
+from palestra.envs.sandbox.closing import Closing
 from palestra.envs.sandbox.digest import TreeDigest
 
 USERS = {"root": (0, 0, "/root"), "agent": (1000, 1000, "/home/agent")}
 _CPU_SIGNAL, _FILE_SIZE_SIGNAL = 24, 25
 
 
-class Machine:
+class Machine(Closing):
     """Commands and files of one sandbox. A backend adds how it begins, ends, and keeps its files."""
 
     def __init__(self, name: str, image: Image, limits: Limits) -> None:
@@ -51,9 +50,6 @@ class Machine:
 
     def _breach(self, outcome: agent.Outcome) -> Breach | None:
         """Which limit of the backend's own a command that failed ran into."""
-        raise NotImplementedError
-
-    def close(self) -> None:
         raise NotImplementedError
 
     # What callers use.
@@ -111,14 +107,6 @@ class Machine:
             return self._digests.of(fd, ignore)
         finally:
             os.close(fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._id} of {self._image.name}>"

@@ -23,11 +23,10 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from palestra.envs.sandbox import agent, cgroups
 from palestra.envs.sandbox.base import Breach, Image, Limits, Outlets, Snapshot
+from palestra.envs.sandbox.closing import Closing
 from palestra.envs.sandbox.errors import SandboxError, SandboxLostError
 from palestra.envs.sandbox.layers import Layer, Layers
 from palestra.envs.sandbox.machine import Machine
@@ -41,7 +40,7 @@ REAP_EVERY_S = 300.0
 _BYTES_PER_INODE = 4096
 
 
-class NamespaceBackend:
+class NamespaceBackend(Closing):
     """Makes sandboxes of namespaces. One per process is enough; from any thread."""
 
     name = "namespace"
@@ -98,14 +97,6 @@ class NamespaceBackend:
         self._supervisor.close()
         if self._groups:
             self._groups.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def lacks(self) -> list[str]:
         """What this machine does not give to this user; empty where nothing is missing."""
@@ -315,7 +306,7 @@ class NamespaceSandbox(Machine):
         return hit or ("disk" if outcome.disk_full else None)
 
 
-class NamespaceSnapshot:
+class NamespaceSnapshot(Closing):
     """Frozen layers, shared by all that was made from them."""
 
     def __init__(self, backend: NamespaceBackend, image: Image, layers: tuple[Layer, ...]) -> None:
@@ -331,14 +322,6 @@ class NamespaceSnapshot:
             self._backend.let_go(self.layers)
 
     def __del__(self) -> None:
-        self.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
         self.close()
 
 

@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 from palestra.envs.sandbox.base import Image, Limits, Sandbox, Snapshot
+from palestra.envs.sandbox.closing import Closing
 from palestra.envs.sandbox.errors import PoolBusyError, SandboxError
 
 RETRY_S = 1.0
@@ -35,7 +36,7 @@ class Maker(Protocol):
     ) -> Checkable: ...
 
 
-class Pool:
+class Pool(Closing):
     """Keeps `size` fresh sandboxes of one image ready, and at most `max_live` alive in all.
 
         pool = Pool(backend, image, size=8, max_live=64)
@@ -100,14 +101,6 @@ class Pool:
         self._filler.join()
         while self._ready:
             self._ready.popleft()[1].close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _take(self, deadline: float) -> Checkable:
         with self._changed:

@@ -15,11 +15,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Self
 
 from palestra.envs.sandbox import agent
 from palestra.envs.sandbox.base import Finished
+from palestra.envs.sandbox.closing import Closing
 from palestra.envs.sandbox.errors import SandboxLostError
 from palestra.envs.sandbox.machine import Machine
 
@@ -106,7 +105,7 @@ while True:
 """
 
 
-class SnippetRunner:
+class SnippetRunner(Closing):
     """Runs Python code in one sandbox; starts its interpreter at the first snippet, and again after it was killed."""
 
     def __init__(self, sandbox: Machine, imports: Sequence[str] = (), *, user: str | None = None) -> None:
@@ -137,14 +136,6 @@ class SnippetRunner:
         """End the interpreter. Idempotent."""
         with self._lock:
             self._stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _order(self, fds: list[int]) -> None:
         with self._lock:

@@ -117,14 +117,7 @@ class CompletionsEngine:
         body = {
             "model": self.model,
             "prompt": prompt,
-            "max_tokens": sampling.max_tokens,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k,
-            "seed": sampling.seed,
-            "stop_token_ids": list(sampling.stop_token_ids),
-            "ignore_eos": True,  # the stop tokens are ours to name
-            "logprobs": 0,
+            **sampling_fields(sampling),
             "return_token_ids": True,
         }
         with self._context_errors(prompt):
@@ -172,6 +165,20 @@ class CompletionsEngine:
             except ValueError as error:
                 raise EngineUnavailableError(f"cannot ask the engine: {error}") from error
         return self._clients[base]
+
+
+def sampling_fields(sampling: Sampling) -> dict[str, Any]:
+    """`sampling` as vLLM's endpoints name it, with the log-probability of every sampled token."""
+    return {
+        "max_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "seed": sampling.seed,
+        "stop_token_ids": list(sampling.stop_token_ids),
+        "ignore_eos": True,  # the stop tokens are ours to name
+        "logprobs": 0,
+    }
 
 
 class _ContextError(Exception):

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from palestra.harness_proxy.engines.admission import Admission, kv_usage
 from palestra.harness_proxy.engines.base import Capability, EngineError, EngineUnavailableError
-from palestra.harness_proxy.engines.remote import CompletionsEngine
+from palestra.harness_proxy.engines.remote import CompletionsEngine, sampling_fields
 from palestra.harness_proxy.engines.vllm_server import VllmServer
 from palestra.harness_proxy.engines.weights import save_weights, untied
 from palestra.trajectories.model import Sampling
@@ -191,20 +191,10 @@ class VllmEngine(CompletionsEngine):
         return self._tokens_out(reply)
 
     def _tokens_in(self, prompt: list[int], sampling: Sampling) -> dict[str, Any]:
-        parameters = {
-            "max_tokens": sampling.max_tokens,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k,
-            "seed": sampling.seed,
-            "stop_token_ids": list(sampling.stop_token_ids),
-            "ignore_eos": True,  # the stop tokens are ours to name
-            "logprobs": 0,
-        }
         return {
             "model": self.model,
             "token_ids": prompt,
-            "sampling_params": parameters,
+            "sampling_params": sampling_fields(sampling),
             "return_token_ids": True,
         }
 
