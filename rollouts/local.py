@@ -31,7 +31,6 @@ class Local:
     """What runs in this process."""
 
     engine: Engine
-    rendering: Rendering
     proxy: Proxy
     runner: Runner
 
@@ -39,13 +38,16 @@ class Local:
 @asynccontextmanager
 async def local(
     engine: Engine,
-    rendering: Rendering,
+    rendering: Rendering | None,
     *,
     harness: Harness | None = None,
     store: Store | None = None,
     concurrency: int = 256,
 ) -> AsyncIterator[Local]:
-    """Start a proxy before `engine` and a runner for `harness` (default ToolLoop); close all at the end."""
+    """Start a proxy before `engine` and a runner for `harness` (default ToolLoop); close all at the end.
+
+    A HostedEngine, of which only text is known, has no `rendering`.
+    """
     async with AsyncExitStack() as stack:
         stack.push_async_callback(engine.aclose)
         proxy = Proxy(engine, rendering)
@@ -53,7 +55,7 @@ async def local(
         stack.push_async_callback(proxy.aclose)
         runner = Runner(proxy, harness or ToolLoop(), store=store, concurrency=concurrency)
         stack.push_async_callback(runner.aclose)
-        yield Local(engine, rendering, proxy, runner)
+        yield Local(engine, proxy, runner)
 
 
 def embedded_engine(model_dir: str | Path, *, version: int = 0, deterministic: bool = False) -> Engine:

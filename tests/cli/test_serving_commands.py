@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import socket
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -63,50 +60,6 @@ def test_a_session_by_hand_is_recorded_committed_and_shown(
     assert "session-1" in palestra("show", "by-hand").out
     shown = palestra("show", "by-hand", "session-1", "--model", model)
     assert shown.status == 0 and "Say something." in shown.out and "2 calls" in shown.out
-
-
-@pytest.fixture
-def chat_api() -> Iterator[str]:
-    """A hosted chat API that says how many messages it was sent; its address."""
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            assert self.headers["authorization"] == "Bearer secret" and body["model"] == "big"
-            message = {"role": "assistant", "content": f"{len(body['messages'])} messages"}
-            reply = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]}).encode()
-            self.send_response(200)
-            self.send_header("content-length", str(len(reply)))
-            self.end_headers()
-            self.wfile.write(reply)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
-@pytest.mark.e2e
-def test_a_hosted_model_is_recorded_as_text_and_exported(
-    start: Command, palestra: Command, chat_api: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOSTED_KEY", "secret")
-    upstream = ("--upstream", chat_api, "--upstream-key-env", "HOSTED_KEY", "--model", "big")
-    process = start("proxy", *upstream, "--run-dir", "hosted")
-    with client_of(process) as client:
-        assert converse(client) == ["1 messages", "3 messages"]
-    assert process.interrupt().status == 0
-    shown = palestra("show", "hosted", "session-1")
-    assert shown.status == 0 and "3 messages" in shown.out
-    refused = palestra("export", "hosted", "--format", "trl", "-o", "grpo.jsonl", "--mode", "eval")
-    assert refused.status == 0 and "left out: 1 with capture level text" in refused.out
-    ended = palestra("export", "hosted", "--format", "trl-sft", "-o", "sft.jsonl", "--unscored")
-    assert ended.status == 0
-    (row,) = map(json.loads, (tmp_path / "sft.jsonl").read_text().splitlines())
-    assert [m["content"] for m in row["completion"]] == ["1 messages", "And more.", "3 messages"]
 
 
 @pytest.mark.e2e

@@ -29,7 +29,8 @@ class TestToolLoop:
         stack = await stage()
         [got] = await stack.runner.run([Job(puppet_task("t"), "g")], SPEC)
         assert isinstance(stack.engine, ScriptedEngine)
-        prompts = [stack.rendering.decode(c.prompt_ids) for c in stack.engine.calls]
+        assert stack.proxy.rendering is not None
+        prompts = [stack.proxy.rendering.decode(c.prompt_ids) for c in stack.engine.calls]
         assert "Do t." in prompts[0] and '"name": "submit"' in prompts[0]
         assert "heard a" in prompts[1]
         assert stack.engine.calls[1].prompt_ids[: len(stack.engine.calls[0].prompt_ids)] == (

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from palestra.cli.options import checked_model, start_engine
+from palestra.cli.model_choice import start_engine
+from palestra.cli.options import checked_model
 from palestra.cli.serving import listening, until_stopped
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ async def _serve(model: Path, host: str, port: int) -> None:
     from palestra.harness_proxy.engines.service import completions_app
     from palestra.harness_proxy.listener import Listener
 
-    engine = await start_engine(model, None, None)
+    engine = await start_engine(model)
     try:
         with listening(host, port):
             listener = await Listener.open(completions_app(engine), host, port)

@@ -16,13 +16,15 @@ from palestra.cli.options import (
     HarnessName,
     Limit,
     MaxReplyTokens,
-    ModelDir,
+    ModelName,
     RunDir,
     Samples,
     Seed,
     SplitOption,
     TaskSetName,
     Temperature,
+    UpstreamKeyEnv,
+    UpstreamUrl,
     read_store,
 )
 
@@ -40,7 +42,7 @@ RUN_HELP = "DIR, or DIR:RUN for one run of its store"
 @app.command()
 def run(
     tasks: TaskSetName,
-    model: ModelDir,
+    model: ModelName,
     run_dir: RunDir,
     run: Annotated[str, typer.Option(metavar="NAME", help="name of the run within the store")] = "eval",
     split: SplitOption = "test",
@@ -51,6 +53,8 @@ def run(
     seed: Seed = 0,
     engine_url: EngineUrl = None,
     engine_model: EngineModel = None,
+    upstream: UpstreamUrl = None,
+    upstream_key_env: UpstreamKeyEnv = None,
     harness: HarnessName = "tool-loop",
     concurrency: Concurrency = None,
 ) -> None:
@@ -63,8 +67,10 @@ def run(
     Examples:
       palestra eval run sql-tiny --model runs/demo/warm --run-dir runs/eval --run warm --samples 4
       palestra eval run swe-tiny --harness codex --model qwen3-8b --engine-url http://gpu:8000 --run-dir runs/swe
+      palestra eval run sql-gym --upstream https://api.openai.com/v1 --upstream-key-env KEY --model NAME --run-dir runs/x
       palestra eval compare runs/eval:warm runs/eval:trained
     """
+    from palestra.cli.model_choice import ModelChoice
     from palestra.cli.play import Plan, play
 
     play(
@@ -73,9 +79,7 @@ def run(
             split=split,
             limit=limit,
             samples=samples,
-            model=model,
-            engine_url=engine_url,
-            engine_model=engine_model,
+            model=ModelChoice.of(model, engine_url, engine_model, upstream, upstream_key_env),
             run_dir=run_dir,
             run=run,
             mode="eval",

@@ -11,15 +11,16 @@ import typer
 
 from palestra.cli.by_hand import free_name, without_task
 from palestra.cli.errors import UsageError
+from palestra.cli.model_choice import ModelChoice
 from palestra.cli.options import (
     EngineModel,
     EngineUrl,
     MaxReplyTokens,
-    ModelDir,
+    ModelName,
     RunDir,
     Temperature,
-    checked_model,
-    start_engine,
+    UpstreamKeyEnv,
+    UpstreamUrl,
     write_store,
 )
 
@@ -53,21 +54,19 @@ SessionName = Annotated[
 class _Plan:
     driver: Driver
     prompt: str
-    model: Path
+    model: ModelChoice
     run_dir: Path
     work: Path | None
     session: str | None
     sampling: Sampling
     timeout_s: float
     max_calls: int
-    engine_url: str | None
-    engine_model: str | None
 
 
 def run_(
     name: Name,
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="what the agent is to do")],
-    model: ModelDir,
+    model: ModelName,
     run_dir: RunDir,
     work: Work = None,
     session: SessionName = None,
@@ -81,6 +80,8 @@ def run_(
     temperature: Temperature = 1.0,
     engine_url: EngineUrl = None,
     engine_model: EngineModel = None,
+    upstream: UpstreamUrl = None,
+    upstream_key_env: UpstreamKeyEnv = None,
 ) -> None:
     """Let a harness work on PROMPT with a model, keep every token, and print its last words.
 
@@ -101,31 +102,17 @@ def run_(
     driver = Driver(find_recipe(name), dialect=dialect, isolated=isolation, max_reply_tokens=max_reply_tokens)
     driver.installed()
     sampling = Sampling(temperature, max_tokens=max_reply_tokens)
-    limits = timeout_s, max_calls
-    plan = _Plan(
-        driver,
-        prompt,
-        checked_model(model),
-        run_dir,
-        work,
-        session,
-        sampling,
-        *limits,
-        engine_url,
-        engine_model,
-    )
-    run(_record(plan))
+    choice = ModelChoice.of(model, engine_url, engine_model, upstream, upstream_key_env)
+    run(_record(_Plan(driver, prompt, choice, run_dir, work, session, sampling, timeout_s, max_calls)))
 
 
 async def _record(plan: _Plan) -> None:
     """The store is opened first: what could refuse the recording refuses it before there is one."""
-    from palestra.harness_proxy.rendering import Rendering
     from palestra.harness_proxy.server import Proxy
 
     with write_store(plan.run_dir) as store:
         name = free_name(store, plan.run_dir, plan.session, plan.driver.recipe.name)
-        rendering = Rendering.load(plan.model)
-        engine = await start_engine(plan.model, plan.engine_url, plan.engine_model)
+        engine, rendering = await plan.model.start()
         proxy = Proxy(engine, rendering)
         try:
             await proxy.start()
@@ -156,6 +143,8 @@ async def _play(plan: _Plan, store: Store, proxy: Proxy, name: str) -> Failure |
     level = proxy.capability.capture_level
     store.append(without_task(name, recording, level, harness=about, failure=failure))
     tokens = sum(int(node.sampled.sum()) for node in recording.nodes)
-    where = f"palestra show {plan.run_dir} {name} --model {plan.model}"
+    where = f"palestra show {plan.run_dir} {name}" + (
+        f" --model {plan.model.name}" if proxy.rendering else ""
+    )
     print(f"recorded {len(recording.calls)} calls, {tokens:,} sampled tokens: {where}", file=sys.stderr)
     return recording.failure or failure

@@ -1,19 +1,17 @@
-"""Options that several commands share, and what they become: a checked model directory, an engine, a store."""
+"""Options that several commands share, and what they become: a checked model directory, a store."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
-from urllib.parse import urlsplit
 
 import typer
 
 from palestra.cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from palestra.harness_proxy.engines.base import Engine
     from palestra.trajectories.store import Store
 
 # `tasks.task` and `trajectories.model` have the same names; importing those would slow down every --help.
@@ -29,6 +27,14 @@ TaskSetName = Annotated[
 ModelDir = Annotated[
     Path,
     typer.Option("--model", metavar="DIR", help="local model: config.json, tokenizer.json, *.safetensors"),
+]
+ModelName = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        metavar="DIR",
+        help="local model: config.json, tokenizer.json, *.safetensors; or a name at --upstream",
+    ),
 ]
 RunDir = Annotated[
     Path, typer.Option("--run-dir", metavar="DIR", help="where rollouts are kept, and continued")
@@ -59,8 +65,20 @@ EngineModel = Annotated[
         "--engine-model", metavar="NAME", help="the model's name there, by default that of its directory"
     ),
 ]
-
-
+UpstreamUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--upstream",
+        metavar="URL",
+        help="a hosted chat API (OpenAI-compatible) answers, recorded as text alone",
+    ),
+]
+UpstreamKeyEnv = Annotated[
+    str | None,
+    typer.Option(
+        "--upstream-key-env", metavar="NAME", help="environment variable that holds the key of --upstream"
+    ),
+]
 HarnessName = Annotated[
     str,
     typer.Option(
@@ -96,25 +114,6 @@ def checked_model(model: Path) -> Path:
     return found
 
 
-async def start_engine(model: Path, url: str | None, name: str | None) -> Engine:
-    """The embedded engine in a process of its own, or servers at `url`. Raises UsageError."""
-    model = checked_model(model)
-    if url is not None:
-        return _remote_engine(url.split(","), name or model.resolve().name)
-    from palestra.rollouts.local import child_engine
-
-    with loading(model):
-        return await child_engine(model)
-
-
-def _remote_engine(urls: Sequence[str], name: str) -> Engine:
-    from palestra.harness_proxy.engines.group import EngineGroup
-    from palestra.harness_proxy.engines.remote import CompletionsEngine
-
-    engines = [CompletionsEngine(completions_url(url), name) for url in urls]
-    return engines[0] if len(engines) == 1 else EngineGroup(engines)
-
-
 @contextmanager
 def loading(model: Path) -> Iterator[None]:
     """While a model is read: what is wrong with its files becomes UsageError."""
@@ -124,14 +123,6 @@ def loading(model: Path) -> Iterator[None]:
         yield
     except (OSError, ValueError, SafetensorError) as error:
         raise UsageError(f"the model in {model} cannot be loaded: {error}") from error
-
-
-def completions_url(url: str) -> str:
-    """`url` with /v1 where it names a server alone. Raises UsageError for what is no HTTP address."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise UsageError(f"{url!r} is no address of a server: write it as http://127.0.0.1:8000/v1")
-    return url.rstrip("/") + ("" if parts.path.strip("/") else "/v1")
 
 
 def read_store(where: Path) -> Store:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,10 +14,10 @@ from rich.console import Console
 
 from palestra.cli import settings
 from palestra.cli.errors import UsageError
-from palestra.cli.options import Mode, Split, checked_model, start_engine, write_store
+from palestra.cli.model_choice import ModelChoice
+from palestra.cli.options import Mode, Split, write_store
 from palestra.cli.progress import progress
 from palestra.cli.tables import print_failures, success_table
-from palestra.harness_proxy.rendering import Rendering
 from palestra.rollouts.harnesses import CommandLineHarness, Harness, ToolLoop
 from palestra.rollouts.harnesses.recipes import find_recipe
 from palestra.rollouts.local import local
@@ -40,9 +40,7 @@ class Plan:
     split: Split
     limit: int | None
     samples: int
-    model: Path
-    engine_url: str | None
-    engine_model: str | None
+    model: ModelChoice
     run_dir: Path
     run: str
     mode: Mode
@@ -56,7 +54,7 @@ class Plan:
     def settings(self) -> dict[str, object]:
         """What must stay the same while a run is continued."""
         return {
-            "model": settings.digest(self.model),
+            "model": self.model.identity,
             "mode": self.mode,
             "seed": self.seed,
             "temperature": self.temperature,
@@ -76,7 +74,6 @@ def play(plan: Plan) -> None:
     Exits with status 1 when there are rollouts and all failed. Raises UsageError.
     """
     console = Console()
-    plan = replace(plan, model=checked_model(plan.model))
     chosen = choose_tasks(plan.tasks, plan.split, plan.limit)
     harness = harness_of(plan.harness, plan.max_reply_tokens)
     rollouts = run(_play(console, plan, chosen, harness))
@@ -94,9 +91,8 @@ async def _play(console: Console, plan: Plan, tasks: Sequence[Task], harness: Ha
     spec = RunSpec(plan.run, plan.mode, plan.seed, sampling)
     with write_store(plan.run_dir) as store:
         _check_continues(plan, store)
-        rendering = Rendering.load(plan.model)
         with console.status("starting the engine"):
-            engine = await start_engine(plan.model, plan.engine_url, plan.engine_model)
+            engine, rendering = await plan.model.start()
         at_once = plan.attempts_at_once
         async with local(engine, rendering, harness=harness, store=store, concurrency=at_once) as stack:
             _say_what_is_there(console, plan, store)

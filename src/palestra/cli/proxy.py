@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +11,15 @@ import typer
 
 from palestra.cli.by_hand import free_name, lost, without_task
 from palestra.cli.errors import UsageError
+from palestra.cli.model_choice import ModelChoice
 from palestra.cli.options import (
     EngineModel,
     EngineUrl,
     MaxReplyTokens,
+    ModelName,
     Temperature,
-    checked_model,
-    completions_url,
-    start_engine,
+    UpstreamKeyEnv,
+    UpstreamUrl,
     write_store,
 )
 from palestra.cli.serving import listening, until_stopped
@@ -31,31 +31,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    model: Path | None
+    model: ModelChoice
     run_dir: Path
     session: str | None
     host: str
     port: int
     max_reply_tokens: int
     temperature: float
-    engine_url: str | None
-    engine_model: str | None
-    upstream: Upstream | None
-
-
-@dataclass(frozen=True, slots=True)
-class Upstream:
-    """A hosted model: where it is, its name there, and the key."""
-
-    url: str
-    model: str
-    key: str | None
 
 
 def proxy(
-    model: Annotated[
-        str, typer.Option("--model", metavar="DIR", help="local model, or the model's name at --upstream")
-    ],
+    model: ModelName,
     run_dir: Annotated[Path, typer.Option("--run-dir", metavar="DIR", help="where the recording is kept")],
     session: Annotated[
         str | None, typer.Option(metavar="NAME", help="names the recording  [default: session-1, -2, ...]")
@@ -68,13 +54,8 @@ def proxy(
     temperature: Temperature = 1.0,
     engine_url: EngineUrl = None,
     engine_model: EngineModel = None,
-    upstream: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="record a hosted chat API (OpenAI-compatible), as text alone"),
-    ] = None,
-    upstream_key_env: Annotated[
-        str | None, typer.Option(metavar="NAME", help="environment variable that holds the key of --upstream")
-    ] = None,
+    upstream: UpstreamUrl = None,
+    upstream_key_env: UpstreamKeyEnv = None,
 ) -> None:
     """Record one session of any harness, in any of the four API dialects.
 
@@ -89,52 +70,21 @@ def proxy(
     """
     from palestra.rollouts.loop import run
 
-    plan = _Plan(
-        None if upstream is not None else checked_model(Path(model)),
-        run_dir,
-        session,
-        host,
-        port,
-        max_reply_tokens,
-        temperature,
-        engine_url,
-        engine_model,
-        _upstream(upstream, model, upstream_key_env),
-    )
-    run(_record(plan))
-
-
-def _upstream(url: str | None, model: str, key_env: str | None) -> Upstream | None:
-    """Raises UsageError where the key is not in the environment."""
-    if url is None:
-        return None
-    key = os.environ.get(key_env) if key_env is not None else None
-    if key_env is not None and not key:
-        raise UsageError(f"{key_env} is not set: export {key_env}=<the key of {url}>")
-    return Upstream(completions_url(url), model, key)
+    choice = ModelChoice.of(model, engine_url, engine_model, upstream, upstream_key_env)
+    run(_record(_Plan(choice, run_dir, session, host, port, max_reply_tokens, temperature)))
 
 
 async def _record(plan: _Plan) -> None:
     """The store is opened first: what could refuse the recording refuses it before there is one."""
+    from palestra.harness_proxy.server import Proxy
+
     with write_store(plan.run_dir) as store:
         name = free_name(store, plan.run_dir, plan.session, "session")
-        server = await _proxy(plan)
+        server = Proxy(*await plan.model.start())
         try:
             await _serve(plan, store, server, name)
         finally:
             await server.engine.aclose()
-
-
-async def _proxy(plan: _Plan) -> Proxy:
-    from palestra.harness_proxy.engines.hosted import HostedEngine
-    from palestra.harness_proxy.rendering import Rendering
-    from palestra.harness_proxy.server import Proxy
-
-    if (upstream := plan.upstream) is not None:
-        return Proxy(HostedEngine(upstream.url, upstream.model, api_key=upstream.key))
-    assert plan.model is not None
-    rendering = Rendering.load(plan.model)
-    return Proxy(await start_engine(plan.model, plan.engine_url, plan.engine_model), rendering)
 
 
 async def _serve(plan: _Plan, store: Store, server: Proxy, name: str) -> None:
@@ -152,7 +102,9 @@ async def _serve(plan: _Plan, store: Store, server: Proxy, name: str) -> None:
     await until_stopped()
     recording = server.close(session)
     await server.aclose()
-    where = f"palestra show {plan.run_dir} {name}" + (f" --model {plan.model}" if plan.model else "")
+    where = f"palestra show {plan.run_dir} {name}" + (
+        f" --model {plan.model.name}" if server.rendering else ""
+    )
     try:
         store.append(without_task(name, recording, level))
     except StoreFullError as error:

@@ -14,19 +14,21 @@ from palestra.cli.options import (
     Limit,
     MaxReplyTokens,
     Mode,
-    ModelDir,
+    ModelName,
     RunDir,
     Samples,
     Seed,
     SplitOption,
     TaskSetName,
     Temperature,
+    UpstreamKeyEnv,
+    UpstreamUrl,
 )
 
 
 def rollout(
     tasks: TaskSetName,
-    model: ModelDir,
+    model: ModelName,
     run_dir: RunDir,
     split: SplitOption = "test",
     limit: Limit = None,
@@ -38,6 +40,8 @@ def rollout(
     run: Annotated[str, typer.Option(metavar="NAME", help="name of the run within the store")] = "rollouts",
     engine_url: EngineUrl = None,
     engine_model: EngineModel = None,
+    upstream: UpstreamUrl = None,
+    upstream_key_env: UpstreamKeyEnv = None,
     harness: HarnessName = "tool-loop",
     concurrency: Concurrency = None,
 ) -> None:
@@ -57,6 +61,7 @@ def rollout(
       palestra rollout swe-tiny --harness codex --model qwen3-8b --run-dir runs/swe --max-reply-tokens 4096
       palestra show runs/try
     """
+    from palestra.cli.model_choice import ModelChoice
     from palestra.cli.play import Plan, play
 
     play(
@@ -65,9 +70,7 @@ def rollout(
             split=split,
             limit=limit,
             samples=samples,
-            model=model,
-            engine_url=engine_url,
-            engine_model=engine_model,
+            model=ModelChoice.of(model, engine_url, engine_model, upstream, upstream_key_env),
             run_dir=run_dir,
             run=run,
             mode=mode,
