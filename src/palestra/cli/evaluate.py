@@ -67,7 +67,7 @@ def run(
     Examples:
       palestra eval run sql-tiny --model runs/demo/warm --run-dir runs/eval --run warm --samples 4
       palestra eval run swe-tiny --harness codex --model qwen3-8b --engine-url http://gpu:8000 --run-dir runs/swe
-      palestra eval run sql-gym --upstream https://api.openai.com/v1 --upstream-key-env KEY --model NAME --run-dir runs/x
+      palestra eval run sql-gym --upstream https://api.openai.com/v1 --upstream-key-env KEY --model M --run-dir r/x
       palestra eval compare runs/eval:warm runs/eval:trained
     """
     from palestra.cli.model_choice import ModelChoice
