@@ -3,14 +3,17 @@ once."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from typing import Any
 
 from palestra.harness_proxy.errors import BadRequestError, BodyTooLargeError
 
+Event = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Coroutine[Any, Any, MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Receive = Callable[[], Coroutine[Any, Any, Event]]
+Send = Callable[[Event], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:
@@ -18,42 +21,57 @@ def headers_of(scope: Scope) -> dict[bytes, bytes]:
     return dict(scope["headers"])
 
 
-async def read_body(receive: Receive, headers: Mapping[bytes, bytes], max_bytes: int) -> bytes:
+async def read_body(
+    receive: Receive, headers: Mapping[bytes, bytes], max_bytes: int, within_s: float | None
+) -> bytes:
     """The whole request body.
 
-    Raises BodyTooLargeError past `max_bytes`, and BadRequestError where the caller left in the middle or
-    packed it.
+    Raises BodyTooLargeError past `max_bytes`, BadRequestError where the caller left in the middle or packed it, and
+    TimeoutError where it takes longer than `within_s`.
     """
     if headers.get(b"content-encoding", b"identity") != b"identity":
         raise BadRequestError("send the body without content-encoding")
     if int(headers.get(b"content-length", b"0")) > max_bytes:
         raise BodyTooLargeError(f"the body must not be larger than {max_bytes} bytes")
     body = bytearray()
-    more = True
-    while more:
-        event = await receive()
-        if event["type"] == "http.disconnect":
-            raise BadRequestError("the caller left before the body was complete")
-        body += event.get("body", b"")
-        if len(body) > max_bytes:
-            raise BodyTooLargeError(f"the body must not be larger than {max_bytes} bytes")
-        more = event.get("more_body", False)
+    here = _at_once(receive)
+    if here is None or _take(here, body, max_bytes):
+        async with asyncio.timeout(within_s):
+            while _take(await receive(), body, max_bytes):
+                pass
     return bytes(body)
 
 
-def has_left(receive: Receive) -> bool:
-    """Whether the caller is known to have gone, without waiting.
+def _take(event: Event, body: bytearray, max_bytes: int) -> bool:
+    """Add what came to `body`; whether more is to come."""
+    if event["type"] == "http.disconnect":
+        raise BadRequestError("the caller left before the body was complete")
+    body += event.get("body", b"")
+    if len(body) > max_bytes:
+        raise BodyTooLargeError(f"the body must not be larger than {max_bytes} bytes")
+    return bool(event.get("more_body", False))
 
-    `receive` blocks while the caller is there, so it is run up to its first wait and dropped: the alternative
-    is a task per request that waits for a disconnect.
+
+def has_left(receive: Receive) -> bool:
+    """Whether the caller is known to have gone, without waiting."""
+    event = _at_once(receive)
+    return event is not None and event["type"] == "http.disconnect"
+
+
+def _at_once(receive: Receive) -> Event | None:
+    """What the caller did, where it did something.
+
+    `receive` blocks where it did not, so it is run up to its first wait and dropped: the alternative is a timer or
+    a task per request.
     """
     step = receive()
     try:
         step.send(None)
     except StopIteration as ended:
-        return bool(ended.value["type"] == "http.disconnect")
+        event: Event = ended.value
+        return event
     step.close()
-    return False
+    return None
 
 
 async def respond(send: Send, status: int, body: bytes, headers: Mapping[bytes, bytes]) -> None:

@@ -97,7 +97,7 @@ class Endpoint:
         headers = headers_of(scope)
         session = self._session(key, headers, scope)
         body = await self._body(receive, headers)
-        with self._gate.enter(), Waiting(receive, send, self._patience) as caller:
+        with self._gate, Waiting(receive, send, self._patience) as caller:
             try:
                 payload, kind, reply = await self._answer(
                     session, dialect, body, _target(path, scope), headers, caller
@@ -125,8 +125,7 @@ class Endpoint:
     async def _body(self, receive: Receive, headers: Mapping[bytes, bytes]) -> bytes:
         """The request's body. Raises BadRequestError, BodyTooLargeError and LateBodyError."""
         try:
-            async with asyncio.timeout(self._patience.body_s):
-                return await read_body(receive, headers, self._max_body_bytes)
+            return await read_body(receive, headers, self._max_body_bytes, self._patience.body_s)
         except TimeoutError as error:
             raise LateBodyError(f"the body did not arrive within {self._patience.body_s:g} s") from error
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from palestra.harness_proxy.errors import PausedError
 
 
 class Gate:
-    """Lets calls in or not, and knows when the last one is out."""
+    """Lets calls in or not, and knows when the last one is out. `with gate:` is for the time of one call."""
 
     def __init__(self, retry_after_s: float) -> None:
         self.paused = False
@@ -19,17 +17,14 @@ class Gate:
         self._empty = asyncio.Event()
         self._empty.set()
 
-    @contextmanager
-    def enter(self) -> Iterator[None]:
-        """For the time of one call."""
+    def __enter__(self) -> None:
         self._inside += 1
         self._empty.clear()
-        try:
-            yield
-        finally:
-            self._inside -= 1
-            if not self._inside:
-                self._empty.set()
+
+    def __exit__(self, *exc: object) -> None:
+        self._inside -= 1
+        if not self._inside:
+            self._empty.set()
 
     def check(self) -> None:
         """Raises PausedError while the gate is closed."""

@@ -23,6 +23,7 @@ class Point:
     replies: list[Point] = field(default_factory=list)
     ends: list[Point] = field(default_factory=list)
     """Of a reply or a root: where replies were sampled next, with no other reply between."""
+    _since: tuple[Point | None, list[Point]] | None = None
 
     @cached_property
     def form(self) -> Hashable:
@@ -41,7 +42,12 @@ class Point:
         return [p.message for p in self.up() if p.message is not None][::-1]
 
     def since_reply(self) -> tuple[Point | None, list[Point]]:
-        """The nearest sampled reply at or above, and the points below it in order."""
+        """The nearest sampled reply at or above, and the points below it in order: what is above never changes."""
+        if self._since is None:
+            self._since = self._find_reply()
+        return self._since
+
+    def _find_reply(self) -> tuple[Point | None, list[Point]]:
         tail: list[Point] = []
         for point in self.up():
             if point.node_id is not None:

@@ -7,20 +7,26 @@ is left to `renderers`, which stays the reference; tests/harness_proxy/test_qwen
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
+
+import orjson
 
 from palestra.harness_proxy.tokenizer import LocalTokenizer
 from palestra.trajectories.model import Message
 
 Added = tuple[list[int], list[int]]
-"""Tokens that come after a reply, and where in them each message ends."""
+"""Tokens that come next, and where in them each message ends."""
+_SYSTEMS = 64
+"""System messages with their tools whose tokens are kept: all rollouts of a set of tasks begin alike."""
 
 
 class Qwen3Turns:
     """Bound to one tokenizer and to the settings of one renderer."""
 
     def __init__(self, renderer: Any, tokenizer: LocalTokenizer) -> None:
-        self._tokenizer = tokenizer
+        self._renderer, self._tokenizer = renderer, tokenizer
+        self._system = lru_cache(maxsize=_SYSTEMS)(self._rendered_system)
         ids = tokenizer.convert_tokens_to_ids
         self._start, self._end = ids("<|im_start|>"), ids("<|im_end|>")
         self._think, self._end_of_thought = ids("<think>"), ids("</think>")
@@ -45,7 +51,26 @@ class Qwen3Turns:
             return None
         if self._never or any(m.media or not self._may_follow(m) for m in messages):
             return None
-        ids, ends = list(self._newline), []
+        return self._then(self._newline, messages)
+
+    def opening(self, messages: Sequence[Message], tools: bytes) -> Added | None:
+        """A conversation that begins with a system message and has no reply yet, up to the start of the first one.
+        `tools` as JSON. None: ask `renderers`."""
+        if not messages or messages[0].role != "system" or any(m.media for m in messages):
+            return None
+        if any(m.role not in ("system", "user", "tool") for m in messages):
+            return None
+        system = self._system(messages[0].content, tools)
+        ids, ends = self._then(system, messages[1:])
+        return ids, [len(system), *ends]
+
+    def _rendered_system(self, content: str, tools: bytes) -> tuple[int, ...]:
+        wire = [{"role": "system", "content": content}]
+        return tuple(self._renderer.render(wire, tools=orjson.loads(tools) or None).token_ids)
+
+    def _then(self, begun: Sequence[int], messages: Sequence[Message]) -> Added:
+        """`begun`, then `messages`, then the start of a reply."""
+        ids, ends = list(begun), []
         for position, message in enumerate(messages):
             if message.role == "tool":
                 self._add_result(ids, messages, position)

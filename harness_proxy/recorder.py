@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -221,8 +222,9 @@ class Recorder:
     async def _generate(self, session: Session, ids: list[int], sampling: Sampling) -> Generation:
         """Sample; the one place where an engine's errors become answers."""
         try:
-            async with session.cancelled_on_close():
-                generation = await self._engine.generate(ids, sampling, session=session.rollout_id)
+            generation = await session.until_closed(
+                self._engine.generate(ids, sampling, session=session.rollout_id)
+            )
         except PromptTooLongError as error:
             session.note(f"engine: {error}")
             raise ContextLengthError(str(error), error.prompt_tokens, error.limit) from error
@@ -294,8 +296,10 @@ class Recorder:
 async def _observed(session: Session, request: Request, point: Point) -> str | None:
     """Tell the session's observer, if there is one, which reply is continued by what."""
     reply, since = point.since_reply()
-    call = next((c for c in reversed(session.calls) if reply and c.node_id == reply.node_id), None)
-    if session.observer is None or reply is None or reply.message is None or call is None:
+    if session.observer is None or reply is None or reply.message is None:
+        return None
+    call = next((c for c in reversed(session.calls) if c.node_id == reply.node_id), None)
+    if call is None:
         return None
     messages = tuple(p.message for p in since if p.message is not None)
     role = request.role or role_of_words(point)
@@ -305,7 +309,7 @@ async def _observed(session: Session, request: Request, point: Point) -> str | N
 def _arrays(generation: Generation) -> tuple[IntArray, Any]:
     sampled = np.array(generation.token_ids, np.int32)
     logprobs = np.array(generation.logprobs, np.float32)
-    if not sampled.size or sampled.shape != logprobs.shape or not np.isfinite(logprobs).all():
+    if not sampled.size or sampled.shape != logprobs.shape or not math.isfinite(np.add.reduce(logprobs)):
         raise EngineFailedError(
             f"the engine sent {sampled.size} tokens with {logprobs.size} log-probabilities, "
             f"{int(np.isfinite(logprobs).sum())} of them finite: it must send a token, and one for each"

@@ -112,12 +112,19 @@ class Rendering:
         if kept is not None:
             self._rendered.move_to_end(key)
             return Prompt(kept[0].tolist(), kept[1])
-        prompt = self._render(messages, tools)
+        prompt = self._opening(messages, key[1]) or self._render(messages, tools)
         if len(prompt.ids) <= _KEPT_TOKENS:
             self._rendered[key] = np.array(prompt.ids, np.int32), prompt.segments
         if len(self._rendered) > _KEPT_PROMPTS:
             self._rendered.popitem(last=False)
         return prompt
+
+    def _opening(self, messages: Sequence[Message], tools: bytes) -> Prompt | None:
+        opened = self._turns.opening(messages, tools) if self._turns is not None else None
+        if opened is None:
+            return None
+        ids, ends = opened
+        return Prompt(ids, tuple(map(Segment, messages, ends)))
 
     def _render(self, messages: Sequence[Message], tools: Tools) -> Prompt:
         wire = [chat_message(m) for m in messages]

@@ -14,10 +14,9 @@ import asyncio
 import hashlib
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -30,6 +29,8 @@ from palestra.harness_proxy.roles import with_roles
 from palestra.trajectories.graph import TokenGraph
 from palestra.trajectories.journal import Journal
 from palestra.trajectories.model import Call, Failure, Mode, Node, Sampling
+
+T = TypeVar("T")
 
 _REPLAYS = 16
 """Latest replies that can be given again to a caller who missed them."""
@@ -184,14 +185,13 @@ class Session:
         for task in self._generating:
             task.cancel()
 
-    @asynccontextmanager
-    async def cancelled_on_close(self) -> AsyncIterator[None]:
-        """For the time that the engine works on a call of this session."""
+    async def until_closed(self, work: Awaitable[T]) -> T:
+        """What `work` gives. Where the session is closed before, `work` is cancelled: raises UnknownKeyError."""
         task = asyncio.current_task()
         assert task is not None
         self._generating.add(task)
         try:
-            yield
+            return await work
         except asyncio.CancelledError:
             if self.closed:
                 task.uncancel()

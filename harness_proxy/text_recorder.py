@@ -64,8 +64,8 @@ class TextRecorder(Recorder):
         """Ask; the one place where the engine's errors become answers."""
         session, messages = work.session, work.point.messages()
         try:
-            async with session.cancelled_on_close():
-                return await self._hosted.chat(messages, work.request.tools, sampling, session.attachments)
+            asked = self._hosted.chat(messages, work.request.tools, sampling, session.attachments)
+            return await session.until_closed(asked)
         except PromptTooLongError as error:
             raise ContextLengthError(str(error), error.prompt_tokens, error.limit) from error
         except EngineUnavailableError as error:

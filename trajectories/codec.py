@@ -13,6 +13,7 @@ This is not an exchange format.
 from __future__ import annotations
 
 import struct
+import threading
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -48,6 +49,7 @@ Tools = Mapping[str, tuple[Mapping[str, Any], ...]]
 _INT, _FLOAT, _BOOL = np.dtype("<i4"), np.dtype("<f4"), np.dtype("?")
 HEADER = struct.Struct("<HBxII")
 _BIG_INT = 1  # msgpack extension: an integer beyond 64 bits, in decimal
+_local = threading.local()
 _RECORDS = (Call, Drift, EnvStep, Failure, Media, Message, Rollout, Sampling, Score, ToolCall)
 _NAMES: dict[type, list[str]] = {record: [f.name for f in fields(record)] for record in _RECORDS}
 _VALUES: dict[type, Callable[[Any], Any]] = {record: attrgetter(*names) for record, names in _NAMES.items()}
@@ -134,11 +136,18 @@ def decode_overlay(payload: bytes) -> tuple[str, str, FloatArray, dict[str, Any]
 
 def _pack(value: Any) -> bytes:
     try:
-        packed = msgpack.packb(value, default=_plain, unicode_errors="surrogatepass")
+        packed = _packer().pack(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise EncodeError(f"cannot write this record exactly: {error}") from error
     assert isinstance(packed, bytes)
     return packed
+
+
+def _packer() -> msgpack.Packer:
+    """This thread's: a new one takes a large buffer each time."""
+    if not hasattr(_local, "packer"):
+        _local.packer = msgpack.Packer(default=_plain, unicode_errors="surrogatepass")
+    return _local.packer
 
 
 def _unpack(packed: bytes) -> Any:
@@ -165,7 +174,7 @@ def _extension(code: int, data: bytes) -> int:
 
 
 def _column(arrays: Sequence[np.ndarray[Any, Any]], dtype: np.dtype[Any]) -> bytes:
-    if {(a.dtype, a.ndim) for a in arrays} <= {(dtype, 1)}:
+    if all(a.dtype is dtype and a.ndim == 1 for a in arrays):
         return b"".join([a.tobytes() for a in arrays])
     try:
         joined = np.concatenate([np.empty(0, dtype), *arrays], dtype=dtype, casting="equiv")

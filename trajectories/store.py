@@ -31,10 +31,11 @@ from palestra.trajectories.errors import (
     StoreFullError,
 )
 from palestra.trajectories.index import Entry, Filters, Index, OverlayEntry
-from palestra.trajectories.journal import Journal, remains
+from palestra.trajectories.journal import SUFFIX, Journal, Remains, remains
 from palestra.trajectories.layout import INDEX, JOURNAL, check_schema, create, locked
 from palestra.trajectories.model import FloatArray, Rollout, Trajectory
 from palestra.trajectories.segments import Frame, SegmentReader, SegmentWriter, scan
+from palestra.trajectories.shared_file import SharedFiles
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class Store:
         self.path = path
         self._index, self._fsync = index, fsync
         self._blobs = Blobs(path / "blobs", fsync=fsync)
+        self._journals = SharedFiles(path / JOURNAL, SUFFIX, fsync=fsync)
         self._segments = path / "segments"
         self._reader = SegmentReader(self._segments)
         self._writer: SegmentWriter | None = None
@@ -83,6 +85,7 @@ class Store:
             index = resources.enter_context(contextlib.closing(Index.open(root / INDEX, write=write)))
             store = cls(root, index, fsync=fsync)
             resources.enter_context(contextlib.closing(store._reader))
+            resources.enter_context(contextlib.closing(store._journals))
             store._scan()
             if write:
                 writer = SegmentWriter(store._segments, index.end, segment_bytes=segment_bytes, fsync=fsync)
@@ -130,7 +133,7 @@ class Store:
         """
         self._writable()
         _check_ids(lost)
-        return Journal(self.path / JOURNAL, lost, becomes or lost.rollout_id, fsync=self._fsync)
+        return Journal(self._journals, lost, becomes or lost.rollout_id)
 
     def append_overlay(
         self, rollout_id: str, name: str, values: FloatArray, meta: Mapping[str, Any] | None = None
@@ -257,14 +260,18 @@ class Store:
 
     def _recover(self) -> None:
         """Commit what was answered and never committed. On a full disk that waits for the next time."""
-        for left in remains(self.path / JOURNAL):
-            trajectory = left.trajectory()
-            if trajectory is not None and not self._has(left.becomes, trajectory.rollout.rollout_id):
-                try:
-                    self.append(trajectory)
-                except StoreFullError as error:
-                    return log.warning("%s waits to be recovered: %s", left.path, error)
-            left.path.unlink()
+        for path, left in remains(self.path / JOURNAL):
+            try:
+                for rollout in left:
+                    self._recover_one(rollout)
+            except StoreFullError as error:
+                return log.warning("%s waits to be recovered: %s", path, error)
+            path.unlink()
+
+    def _recover_one(self, left: Remains) -> None:
+        trajectory = left.trajectory()
+        if trajectory is not None and not self._has(left.becomes, trajectory.rollout.rollout_id):
+            self.append(trajectory)
 
     def _has(self, *rollout_ids: str) -> bool:
         return any(self._index.find(i) is not None for i in rollout_ids)

@@ -46,8 +46,9 @@ class HttpClient:
 
         A caller that is cancelled hangs up, so that the server can free what works for it.
         """
-        head = f"{method} {self._path}{path} HTTP/1.1\r\n{self._head}{_fields(headers or {})}"
-        message = f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+        fields = _fields(headers) if headers else ""
+        head = f"{method} {self._path}{path} HTTP/1.1\r\n{self._head}{fields}content-length: {len(body)}\r\n\r\n"
+        message = head.encode() + body
         connection = self._kept() or await self._connect()
         try:
             answer = await connection.exchange(message, self._timeout_s)

@@ -8,8 +8,7 @@ that answers another prompt than was sent, is refused: nothing is repaired, beca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -64,9 +63,12 @@ class CompletionsEngine:
         """One reply. Raises PromptTooLongError, InvalidRequestError, EngineUnavailableError, and EngineError
         for a reply that cannot be used."""
         prompt = prompt_ids if isinstance(prompt_ids, list) else [int(token) for token in prompt_ids]
-        fitted = await self._fit(prompt, sampling)
+        fitted = _fit(prompt, sampling, self._context_tokens or await self._context())
         policy_version = self.policy_version
-        body = await self._complete(prompt, fitted, session)
+        try:
+            body = await self._complete(prompt, fitted, session)
+        except _ContextError as error:
+            raise PromptTooLongError(len(prompt), self._context_tokens or 0) from error
         return _generation(body, prompt, fitted, policy_version)
 
     async def aclose(self) -> None:
@@ -87,14 +89,6 @@ class CompletionsEngine:
                 )
             self._context_tokens = lengths[self.model]
         return self._context_tokens
-
-    async def _fit(self, prompt: list[int], sampling: Sampling) -> Sampling:
-        """Cut max_tokens to what is left of the context: a server refuses the request otherwise."""
-        context_tokens = await self._context()
-        if len(prompt) >= context_tokens:
-            raise PromptTooLongError(len(prompt), context_tokens)
-        room = context_tokens - len(prompt)
-        return sampling if sampling.max_tokens <= room else replace(sampling, max_tokens=room)
 
     async def _semantics(self) -> Literal["processed", "raw", "none"]:
         """What log-probabilities are of. With top_k=1 one token is left to sample: 0 nats if processed.
@@ -120,15 +114,7 @@ class CompletionsEngine:
             **sampling_fields(sampling),
             "return_token_ids": True,
         }
-        with self._context_errors(prompt):
-            return await self._request("POST", "/completions", body, {"x-session-id": session})
-
-    @contextmanager
-    def _context_errors(self, prompt: list[int]) -> Iterator[None]:
-        try:
-            yield
-        except _ContextError as error:
-            raise PromptTooLongError(len(prompt), self._context_tokens or 0) from error
+        return await self._request("POST", "/completions", body, {"x-session-id": session})
 
     async def _request(
         self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
@@ -167,6 +153,14 @@ class CompletionsEngine:
         return self._clients[base]
 
 
+def _fit(prompt: list[int], sampling: Sampling, context_tokens: int) -> Sampling:
+    """Cut max_tokens to what is left of the context: a server refuses the request otherwise."""
+    room = context_tokens - len(prompt)
+    if room <= 0:
+        raise PromptTooLongError(len(prompt), context_tokens)
+    return sampling if sampling.max_tokens <= room else replace(sampling, max_tokens=room)
+
+
 def sampling_fields(sampling: Sampling) -> dict[str, Any]:
     """`sampling` as vLLM's endpoints name it, with the log-probability of every sampled token."""
     return {
@@ -181,12 +175,14 @@ def sampling_fields(sampling: Sampling) -> dict[str, Any]:
     }
 
 
-class _ContextError(Exception):
+class _ContextError(EngineError):
     """The server says that the prompt does not fit."""
 
 
 def _read(status: int, content: bytes, what: str) -> dict[str, Any]:
     """The body of a 200, or the error that the status stands for."""
+    if status == 200:
+        return _json_object(content, what)
     text = content.decode("utf-8", "replace")
     if status == 429 or status >= 500:
         raise EngineUnavailableError(f"{what} answered {status}: {text[:500]}")
@@ -194,16 +190,16 @@ def _read(status: int, content: bytes, what: str) -> dict[str, Any]:
         raise _ContextError(text[:500])
     if status in (400, 422):
         raise InvalidRequestError(f"{what} answered {status}: {text[:500]}")
-    if status != 200:
-        raise EngineError(
-            f"{what} answered {status}: {text[:500]}. Check the URL, the model's name and the key."
-        )
+    raise EngineError(f"{what} answered {status}: {text[:500]}. Check the URL, the model's name and the key.")
+
+
+def _json_object(content: bytes, what: str) -> dict[str, Any]:
     try:
         body = orjson.loads(content) if content else {}
     except orjson.JSONDecodeError as error:
-        raise EngineError(f"{what} answered something that is not JSON: {text[:200]!r}") from error
+        raise EngineError(f"{what} answered something that is not JSON: {content[:200]!r}") from error
     if not isinstance(body, dict):
-        raise EngineError(f"{what} answered JSON that is not an object: {text[:200]!r}")
+        raise EngineError(f"{what} answered JSON that is not an object: {content[:200]!r}")
     return body
 
 

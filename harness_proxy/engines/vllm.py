@@ -185,9 +185,7 @@ class VllmEngine(CompletionsEngine):
         async with self._admission.admitted():
             if not self._token_api:
                 return await super()._complete(prompt, sampling, session)
-            with self._context_errors(prompt):
-                body = self._tokens_in(prompt, sampling)
-                reply = await self._request("POST", "/inference/v1/generate", body)
+            reply = await self._request("POST", "/inference/v1/generate", self._tokens_in(prompt, sampling))
         return self._tokens_out(reply)
 
     def _tokens_in(self, prompt: list[int], sampling: Sampling) -> dict[str, Any]:

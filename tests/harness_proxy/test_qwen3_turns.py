@@ -16,6 +16,7 @@ from palestra.harness_proxy.tokenizer import LocalTokenizer
 from palestra.trajectories.model import Message
 
 USER = Message("user", "How many?")
+TOOL = {"type": "function", "function": {"name": "count", "description": "é", "parameters": {"type": "object"}}}
 MARKS = [*SPECIAL_TOKENS, *MARKER_TOKENS]
 PIECES = [*MARKS, "assistant\n", "<|im_start|>assistant\n", '{"name": "f", "arguments": {"a": 1}}', "\n", "é"]
 
@@ -49,6 +50,17 @@ def test_a_bridge_is_that_of_renderers(
 
 
 @settings(max_examples=60, deadline=None)
+@given(system=texts, new=messages | usual_messages, tools=st.booleans())
+@example(system="", new=[Message("tool", "1"), Message("tool", "2"), Message("system", "s")], tools=True)
+def test_an_opening_is_that_of_renderers(
+    both: tuple[Rendering, Rendering], system: str, new: list[Message], tools: bool
+) -> None:
+    fast, slow = both
+    history, offered = [Message("system", system), *new], [TOOL] if tools else []
+    assert fast.render(history, offered) == slow.render(history, offered)
+
+
+@settings(max_examples=60, deadline=None)
 @given(reply=texts, ended=st.booleans(), odd_end=texts)
 @example(reply="</think> <tool_call>", ended=True, odd_end="")
 @example(reply="  text <|endoftext|> more", ended=False, odd_end="<think>")
@@ -79,5 +91,6 @@ def test_the_usual_turns_take_the_short_way(model_dir: Path, thinking: bool) -> 
     prompt = Rendering.load(model_dir, enable_thinking=thinking).render([USER]).ids
     reply = [*tokenizer.encode("Yes."), renderer.get_stop_token_ids()[0]]
     assert turns.plain_text(reply, prompt) == "Yes."
+    assert turns.opening([Message("system", "s"), USER], b"[]") is not None
     assert turns.added(prompt, reply, [Message("tool", "1"), Message("tool", "2")]) is not None
     assert (turns.added(prompt, reply, [USER]) is not None) is not thinking

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from palestra.trajectories import codec
+from palestra.trajectories import codec, shared_file
 from palestra.trajectories.errors import StoreError
 from palestra.trajectories.journal import Journal
 from palestra.trajectories.model import Failure, Rollout, Trajectory
@@ -32,6 +32,12 @@ def played(store: Store, trajectory: Trajectory, calls: int | None = None) -> Jo
     return journal
 
 
+def only_file(root: Path) -> Path:
+    """The one file of a store's journal."""
+    [path] = (root / "journal").iterdir()
+    return path
+
+
 def test_what_was_kept_comes_back_as_a_failed_rollout(
     tmp_path: Path, make_trajectory: MakeTrajectory
 ) -> None:
@@ -51,13 +57,14 @@ def test_what_was_kept_comes_back_as_a_failed_rollout(
 
 def test_a_recovery_happens_once(tmp_path: Path, make_trajectory: MakeTrajectory) -> None:
     with Store.open(tmp_path, write=True) as store:
-        journal = played(store, make_trajectory("r"))
-    kept = journal.path.read_bytes()
+        played(store, make_trajectory("r"))
+    path = only_file(tmp_path)
+    kept = path.read_bytes()
     for _ in range(3):
         with Store.open(tmp_path, write=True) as store:
             assert store.ids() == ["r~1"]
-            assert not journal.path.exists()
-        journal.path.write_bytes(kept)  # as if the process had died before it removed the file
+            assert not path.exists()
+        path.write_bytes(kept)  # as if the process had died before it removed the file
 
 
 @pytest.mark.parametrize("discarded", [True, False])
@@ -78,29 +85,31 @@ def test_a_committed_rollout_is_not_recovered(
 
 def test_a_torn_frame_is_dropped_at_every_byte(tmp_path: Path, make_trajectory: MakeTrajectory) -> None:
     whole = make_trajectory("r", turns=2, size=3)
-    with Store.open(tmp_path, write=True) as store:
-        one = played(store, whole, 1).path.read_bytes()
-        store_path = played(store, whole).path
-        two = store_path.read_bytes()
+    one, two = (journal_of(tmp_path / f"of {calls}", whole, calls) for calls in (1, 2))
     for size in range(0, len(two), 7):
         root = tmp_path / str(size)
         with Store.open(root, write=True):
             pass
-        (root / "journal" / store_path.name).write_bytes(two[:size])
+        (root / "journal" / "0.journal").write_bytes(two[:size])
         with Store.open(root, write=True) as store:
             assert [len(t.calls) for t in store] == ([1] if size >= len(one) else [])
+
+
+def journal_of(root: Path, trajectory: Trajectory, calls: int) -> bytes:
+    """What the journal of a fresh store says after so many calls."""
+    with Store.open(root, write=True) as store:
+        played(store, trajectory, calls)
+    return only_file(root).read_bytes()
 
 
 def test_a_damaged_journal_gives_what_comes_before_the_damage(
     tmp_path: Path, make_trajectory: MakeTrajectory, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = make_trajectory("r", turns=3)
-    with Store.open(tmp_path, write=True) as store:
-        two = len(played(store, whole, 2).path.read_bytes())
-        path = played(store, whole).path
-    damaged = bytearray(path.read_bytes())
+    two = len(journal_of(tmp_path / "of 2", whole, 2))
+    damaged = bytearray(journal_of(tmp_path, whole, 3))
     damaged[two + 40] ^= 1
-    path.write_bytes(damaged)
+    only_file(tmp_path).write_bytes(damaged)
     with Store.open(tmp_path, write=True) as store:
         assert [len(t.calls) for t in store] == [2]
     assert "only the first 2 calls" in caplog.text
@@ -110,6 +119,44 @@ def test_a_session_without_calls_leaves_nothing(tmp_path: Path, make_trajectory:
     with Store.open(tmp_path, write=True) as store:
         played(store, make_trajectory("r"), 0)
         assert not list((tmp_path / "journal").iterdir())
+
+
+def test_rollouts_share_a_file_and_are_told_apart(tmp_path: Path, make_trajectory: MakeTrajectory) -> None:
+    whole = [make_trajectory(f"r{n}", turns=3) for n in range(4)]
+    with Store.open(tmp_path, write=True) as store:
+        journals = [played(store, trajectory, 1) for trajectory in whole]
+        for trajectory, journal in zip(whole, journals, strict=True):
+            journal.keep(trajectory.nodes, trajectory.calls, trajectory.tools, {2})
+        journals[1].discard()
+        store.append(whole[2])
+        assert only_file(tmp_path).stat().st_size
+    with Store.open(tmp_path, write=True) as store:
+        assert store.ids() == ["r2", "r0~1", "r3~1"]
+        for number in (0, 3):
+            found = store.get(f"r{number}~1")
+            assert [c.seq for c in found.calls] == [0, 1, 2] and len(found.nodes) == len(whole[number].nodes)
+    assert not list((tmp_path / "journal").iterdir())
+
+
+def test_a_large_file_takes_no_more_rollouts_and_goes_with_its_last(
+    tmp_path: Path, make_trajectory: MakeTrajectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_file, "_LARGE_BYTES", 100)
+    with Store.open(tmp_path, write=True) as store:
+        first, second = (played(store, make_trajectory(f"r{n}")) for n in range(2))
+        assert len(list((tmp_path / "journal").iterdir())) == 2
+        first.discard()
+        assert len(list((tmp_path / "journal").iterdir())) == 1
+        second.discard()
+        assert not list((tmp_path / "journal").iterdir())
+
+
+def test_nothing_is_kept_in_a_store_that_was_closed(tmp_path: Path, make_trajectory: MakeTrajectory) -> None:
+    whole = make_trajectory("r", turns=2)
+    with Store.open(tmp_path, write=True) as store:
+        journal = played(store, whole, 1)
+    with pytest.raises(StoreError, match="closed"):
+        journal.keep(whole.nodes, whole.calls, whole.tools, set())
 
 
 def test_earlier_replies_that_reached_nobody_stay_so(tmp_path: Path, make_trajectory: MakeTrajectory) -> None:
