@@ -6,9 +6,9 @@
 
 `Place` is what a harness needs of it; a sandbox is one too (`machine_place.py`). `ScratchPlace` is a temporary
 directory on this machine. Isolated (the default) its commands run in user, network, pid and mount namespaces: the
-proxy answers at a loopback address, and so do the sockets of `Wire.relays`, nothing else answers at all, the machine's files are read-only outside of the
-place, and nothing that was started survives the command. They can still be read: what must stay secret from the agent
-does not belong on the machine, or the harness belongs into a sandbox.
+proxy answers at a loopback address, and so do the sockets of `Wire.relays`; nothing else answers at all, the machine's
+files are read-only outside of the place, and nothing that was started survives the command. They can still be read:
+what must stay secret from the agent does not belong on the machine, or the harness belongs into a sandbox.
 """
 
 from __future__ import annotations
