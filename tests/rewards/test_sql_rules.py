@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from palestra.rewards.score import GraderError
-from palestra.rewards.sql_partial import column_match, composite, exploration
+from palestra.rewards.sql_partial import column_match, composite, exploration, paverl
 from palestra.rewards.sql_rules import bird_equal, grader_named, spider2_equal, spider_equal, without_distinct
 from palestra.tasks.task import Budget, Task
 
@@ -215,6 +215,22 @@ def test_credit_for_columns(
     gold: list[tuple[object, ...]], got: list[tuple[object, ...]], credit: float
 ) -> None:
     assert column_match(gold, got) == credit  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("got", "reward"),
+    [
+        (None, 0.0),
+        ([], 0.05),
+        ([("c", 3), ("d", 4)], 0.05),
+        ([("b", 2), ("a", 1)], 1.0),
+        ([(1, "a", 7), (2, "b", 8)], 1.0),
+        ([("a", 9), ("b", 9)], 0.5),
+        ([("a", 1)], 0.05),
+    ],
+)
+def test_the_reward_of_paverl(got: list[tuple[object, ...]] | None, reward: float) -> None:
+    assert paverl([("a", 1), ("b", 2)], got) == reward  # type: ignore[arg-type]
 
 
 def test_exploring_pays_up_to_a_bound_and_failing_costs() -> None:
