@@ -21,8 +21,10 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from palestra.envs.errors import EnvSetupError
@@ -32,6 +34,7 @@ from palestra.tasks.task import Task
 
 _MAX_COMMAND = 200
 _MAX_IDLE = 2
+_END_S = 10.0
 _idle: list[Any] = []
 """Simulators that no environment is using."""
 _inherited: list[Any] = []
@@ -133,12 +136,18 @@ def _end_idle() -> None:
 
 
 def _end(simulator: Any) -> None:
-    """End it with what it leaves open itself: pipes to its process, and a folder."""
-    process = simulator._gateway.java_process
-    simulator.close()
+    """End it, whatever became of its process, with what it leaves open itself: pipes, and a folder."""
+    gateway, process = simulator._gateway, simulator._gateway.java_process
+    gateway.shutdown()
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
-            pipe.close()
+            with suppress(OSError):
+                pipe.close()  # at the end of its input the process ends
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
     simulator._obj_tree_tempdir.cleanup()
 
 
@@ -154,4 +163,16 @@ def _launch() -> Any:
         raise EnvSetupError(
             f"ScienceWorld is not installed: pip install 'palestra[worlds]' ({error})"
         ) from error
-    return Simulator("", envStepLimit=1_000_000)
+
+    class Ended(Simulator):  # type: ignore[misc]
+        """Its own __del__ writes to a pipe that may be closed, and in a forked process it would end its parent's."""
+
+        maker = 0
+
+        def __del__(self) -> None:
+            if self.maker == os.getpid():
+                _end(self)
+
+    made = Ended("", envStepLimit=1_000_000)
+    made.maker = os.getpid()
+    return made

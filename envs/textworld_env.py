@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from palestra.envs.alfworld_games import at_hand, leave_game, open_game
 from palestra.envs.errors import EnvSetupError
 from palestra.envs.replay import ReplayEnv, View
 from palestra.envs.tools import ToolError, tool
@@ -61,7 +62,9 @@ class TextWorldEnv(ReplayEnv):
 
     def _open(self, task: Task) -> View:
         self.close()
-        self._program = _start(game_file(task))
+        path = game_file(task)
+        self._pddl = path.suffix == ".tw-pddl"
+        self._program = _start(path)
         self._program_state = self._program.reset()
         return self._view_of(self._program_state)
 
@@ -79,19 +82,20 @@ class TextWorldEnv(ReplayEnv):
         return self._view_of(state, bool(done))
 
     def _shut(self) -> None:
-        self._program.close()
+        if self._pddl:
+            leave_game(self._program)
+        else:
+            self._program.close()
 
     def _view_of(self, state: Any, done: bool = False) -> View:
         text = _readable(str(state.feedback))
-        place = "\n".join(
-            str(part).strip() for part in (state.get("description"), state.get("inventory")) if part
-        )
+        told = (state.get("description"), state.get("inventory"), at_hand(state.get("_facts") or ()))
+        place = "\n".join(str(part).strip() for part in told if part)
         commands = ", ".join(state.get("admissible_commands") or ())
         if self._admissible and commands:
             text += f"\n\nCommands: {commands}."
         won, most = float(bool(state.get("won"))), float(state.get("max_score") or 0)
         points = float(state.get("score") or 0) / most if most else won
-        # Where the game does not say what is to be seen (PDDL games), what it answered has to do.
         return View(text, place=place or text, value=won, parts={"points": points}, ended=done)
 
     def __getstate__(self) -> Any:
@@ -119,6 +123,15 @@ def game_file(task: Task) -> Path:
 def _start(path: Path) -> Any:
     """The game, ready to be reset. Raises EnvSetupError where TextWorld cannot run it."""
     try:
+        return open_game(path) if path.suffix == ".tw-pddl" else _interpreted(path)
+    except EnvSetupError:
+        raise
+    except Exception as error:  # whatever the interpreter and its parsers raise
+        raise EnvSetupError(f"the game {path} cannot be started: {type(error).__name__}: {error}") from error
+
+
+def _interpreted(path: Path) -> Any:
+    try:
         import jericho
         import textworld
     except ImportError as error:
@@ -126,15 +139,11 @@ def _start(path: Path) -> Any:
             f"TextWorld is not installed: pip install 'palestra[worlds]' ({error})"
         ) from error
     warnings.simplefilter("ignore", jericho.UnsupportedGameWarning)  # it knows no walkthrough: TextWorld does
-    pddl = path.suffix == ".tw-pddl"
     infos = textworld.EnvInfos(
-        description=not pddl, inventory=not pddl, admissible_commands=True, won=True, lost=True, score=True,
-        max_score=not pddl, extras=["walkthrough"],
+        description=True, inventory=True, admissible_commands=True, won=True, lost=True, score=True,
+        max_score=True, extras=["walkthrough"],
     )  # fmt: skip
-    try:
-        return textworld.start(str(path), request_infos=infos)
-    except Exception as error:  # whatever the interpreter and its parsers raise
-        raise EnvSetupError(f"the game {path} cannot be started: {type(error).__name__}: {error}") from error
+    return textworld.start(str(path), request_infos=infos)
 
 
 def _readable(feedback: str) -> str:

@@ -4,6 +4,9 @@ Before anything else the agent says whether it has to search. The right decision
 answers without searching in at least half of its tries (`data["solve_rate"]`, measured with the closed-book pass rate)
 needs no search. The value is the answer's where the decision was right, and 0 where it was wrong, so neither always
 searching nor never searching pays. `f1_aware` is the paper's measure of how well a policy knows what it knows.
+
+experimental: after the abstract and reviews of the paper; its code (github.com/hank0316/AdaSearch) is not public yet.
+That half of the tries is enough, and that a wrong decision costs the whole answer, is assumed.
 """
 
 from __future__ import annotations

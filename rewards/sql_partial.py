@@ -1,8 +1,8 @@
 """Graded credit for SQL that is not right yet, for shaping; none of it is a measure of success.
 
-`column_match` and `exploration` follow the ideas of PaVeRL-SQL (Hao et al. 2025, arXiv:2509.07159: a fraction for what
-of the gold result is there) and ReEx-SQL (Dai et al. 2025, arXiv:2505.12768: credit for intermediate queries that run);
-the numbers are ours.
+`paverl` is the reward of PaVeRL-SQL; `column_match` the same idea with a price for columns that nobody asked for.
+`exploration` and `composite` are experimental: after the abstract of ReEx-SQL (Dai et al. 2025, arXiv:2505.12768, a
+composite reward with credit for intermediate queries), which has no public code; the numbers are assumed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,20 @@ def column_match(gold: Rows, got: Rows) -> float:
         return 0.0
     common = (Counter(wanted) & Counter(given)).total()
     return common / max(len(wanted), len(given))
+
+
+def paverl(gold: Rows, got: Rows | None) -> float:
+    """PaVeRL-SQL's reward (Hao et al. 2025, arXiv:2509.07159) over its maximum of 10; `got` is None where SQL failed.
+
+    The fraction of gold columns that are there, at no cost for others; 0.05 for SQL that runs and has none of them.
+    Source: accuracy_reward.py of github.com/PaVeRL-SQL/PaVeRL-SQL at 5ce9a48, which compares numbers to 0.005 and
+    forgives up to five rows too many or too few, by a key column that it guesses; here another number of rows has none.
+    """
+    if got is None:
+        return 0.0
+    wanted, given = _columns(gold), _columns(got)
+    common = (Counter(wanted) & Counter(given)).total()
+    return common / len(wanted) if common else 0.05
 
 
 def exploration(outcomes: Sequence[bool], most: int = 3) -> float:

@@ -9,6 +9,7 @@ load_tasks("alfworld?path=json_2.1.1/valid_seen")          ALFWorld games that a
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
@@ -20,6 +21,7 @@ from palestra.tasks.task import SPLITS, Budget, Split, Task, TaskSet
 
 _FIRST_SEED: dict[Split, int] = {"train": 1, "dev": 100_001, "test": 200_001}
 _TEXTWORLD = "You are in a text adventure. Reach its goal by typing commands."
+_UNSUPPORTED = re.compile("movable|Sliced")
 _ALFWORLD = "You are in a household. Do what is asked by typing commands."
 _SCIENCE_SPLITS: Mapping[Split, str] = {"train": "train", "dev": "dev", "test": "test"}
 
@@ -64,13 +66,16 @@ def load_textworld_kinds(
 def load_alfworld(path: str, split: Split = "train", turns: int = 50) -> TaskSet:
     """The ALFWorld games (Shridhar et al. 2021, arXiv:2010.03768) below a folder: game.tw-pddl beside traj_data.json.
 
-    The data is the user's (`alfworld-download`). Raises TaskFileError where there is none.
+    Those that its own environment plays: solvable, without slicing and movable receptacles (`collect_game_files` in
+    alfworld/agents/environment/alfred_tw_env.py). The data is the user's (`alfworld-download`). Raises TaskFileError
+    where there is none.
     """
     root = Path(path)
-    games = sorted(root.rglob("game.tw-pddl"))
+    found = (game for game in root.rglob("game.tw-pddl") if not _UNSUPPORTED.search(str(game.parent)))
+    games = sorted(game for game in found if read_json(game).get("solvable"))
     if not games:
         raise TaskFileError(
-            f"there is no game.tw-pddl below {root}: give a folder of alfworld-download's json_2.1.1"
+            f"there is no solvable game.tw-pddl below {root}: give a folder of alfworld-download's json_2.1.1"
         )
     return TaskSet("alfworld", [_alfworld(root, game, split, turns) for game in games])
 

@@ -50,7 +50,9 @@ _NOISY = (
 class NoiseCurriculum:
     """The share of useless results at a training step: from `start` to `end` over `steps`, slowly at first.
 
-    start + (base ** (step / steps) - 1) / (base - 1) * (end - start), section 3.3 of the paper, where base is 4.
+    start + (base ** (step / steps) - 1) / (base - 1) * (end - start), where base is 4 and the published runs go from
+    0 to 0.5 in 203 steps. Source: `dynamic_threshold` in llm_agent/generation.py of github.com/Alibaba-NLP/ZeroSearch
+    at 2d4cdca.
     """
 
     start: float = 0.0

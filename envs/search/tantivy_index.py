@@ -63,11 +63,11 @@ class TantivyIndex:
         return sorted(found, key=lambda hit: (-hit.score, hit.passage.id))[:k]
 
     def _with_ties(self, searcher: Any, query: Any, k: int) -> list[tuple[float, Any]]:
-        """At least the `k` best, and all that score as the last of them."""
+        """The `k` best, and all others that score as the last of them."""
         for limit in (k + _TIES * 8**step for step in itertools.count()):
             hits = list(searcher.search(query, limit).hits)
             if len(hits) < limit or hits[-1][0] < hits[k - 1][0]:
-                return hits
+                return [hit for hit in hits if len(hits) <= k or hit[0] >= hits[k - 1][0]]
         raise AssertionError("count() has no end")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
@@ -61,15 +61,19 @@ class Driver:
         return self._installed
 
     @asynccontextmanager
-    async def place(self, endpoint: Endpoint, work: Path | None = None) -> AsyncIterator[ScratchPlace]:
+    async def place(
+        self, endpoint: Endpoint, work: Path | None = None, relays: Mapping[int, Path] | None = None
+    ) -> AsyncIterator[ScratchPlace]:
         """A fresh place with a line to the proxy; `work` is a directory to work in, if not a fresh one.
+
+        `relays`: unix sockets by the loopback ports at which they answer too, if the place is isolated.
 
         Raises RolloutError: at boundary sandbox without namespaces, at provider without a proxy, at harness
         where it is not installed.
         """
         with _attributed():
             await asyncio.to_thread(self.installed)
-            wire = await self._wire(endpoint)
+            wire = await self._wire(endpoint, relays or {})
             async with scratch_place(wire, isolated=self.isolated, work=work) as place:
                 yield place
 
@@ -117,13 +121,13 @@ class Driver:
         program, recipe = place.program(self.installed().program), self.recipe
         return recipe.resume(program, text, address) if again else recipe.launch(program, text, address)
 
-    async def _wire(self, endpoint: Endpoint) -> Wire:
+    async def _wire(self, endpoint: Endpoint, relays: Mapping[int, Path]) -> Wire:
         url = endpoint.base_url.removesuffix("/v1")
         if not self.isolated:
             return Wire(url)
         if endpoint.line is None:
             raise ProxyStateError("the proxy is in another process: run with isolated=False")
-        return Wire(url, await endpoint.line.unix_socket())
+        return Wire(url, await endpoint.line.unix_socket(), relays)
 
     async def _judge(self, ended: Ended, endpoint: Endpoint, before: int | None, timeout_s: float) -> None:
         line = endpoint.line

@@ -3,9 +3,8 @@
     runner = Runner(proxy, McpHarness(find_recipe("claude-code")))
 
 The agent sees the tools of the world as its own (mcp__palestra__query, say) and gets the first observation as its
-prompt. Which reply caused a step is found in the recording (`rollouts/join.py`). The server listens on a loopback port
-that places without a network cannot reach: such an agent runs with the machine's network, and `CommandLineHarness` is
-for those that must not.
+prompt. Which reply caused a step is found in the recording (`rollouts/join.py`). The agent runs in a place of its own
+(`place.py`), without a network: the proxy and the server answer there at a loopback port each.
 """
 
 from __future__ import annotations
@@ -23,6 +22,8 @@ from palestra.rollouts.mcp_bridge import McpBridge
 from palestra.rollouts.world import World
 
 SERVER = "palestra"
+PORT = 8651
+"""At which the server answers inside an isolated place."""
 _SPARE_S = 5.0
 
 
@@ -44,13 +45,16 @@ CONFIGURE: dict[str, Callable[[Launch, str], Launch]] = {"codex": _codex, "claud
 class McpHarness:
     """See the module. One instance serves many rollouts at once."""
 
-    def __init__(self, recipe: HarnessRecipe) -> None:
-        """Raises RecipeError for a recipe that has no way to name an MCP server, NotInstalledError."""
+    def __init__(self, recipe: HarnessRecipe, *, isolated: bool = True) -> None:
+        """`isolated=False` leaves the network and the machine's files open to the program.
+
+        Raises RecipeError for a recipe that has no way to name an MCP server, NotInstalledError.
+        """
         if recipe.name not in CONFIGURE:
             raise RecipeError(
                 f"{recipe.name} has no MCP configuration here; these have: {', '.join(CONFIGURE)}"
             )
-        self._recipe = recipe
+        self._recipe, self._isolated = recipe, isolated
         self._bridge: McpBridge | None = None
         self._opening = asyncio.Lock()
         self.name = f"{recipe.name}+mcp"
@@ -61,14 +65,22 @@ class McpHarness:
         if endpoint.line is None:
             raise RolloutError("provider", "start", "the proxy is in another process", final=True)
         async with self._opening:
-            self._bridge = self._bridge or await McpBridge.open()
+            self._bridge = self._bridge or await self._open()
+        socket = self._bridge.unix_socket
         async with self._bridge.serving(world) as url:
-            driver = Driver(_told(self._recipe, url), isolated=False)
-            async with driver.place(endpoint) as place:
+            driver = Driver(_told(self._recipe, url), isolated=self._isolated)
+            async with driver.place(endpoint, relays={PORT: socket} if socket else None) as place:
                 timeout_s = world.task.budget.wall_s + _SPARE_S
                 await driver.prompt(place, endpoint, world.observation, timeout_s=timeout_s)
         if endpoint.line.stops() and not world.over:
             world.stop()
+
+    async def _open(self) -> McpBridge:
+        return (
+            await McpBridge.open_unix(f"http://127.0.0.1:{PORT}")
+            if self._isolated
+            else await McpBridge.open()
+        )
 
     async def aclose(self) -> None:
         """Close the MCP server."""

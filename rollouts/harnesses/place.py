@@ -6,9 +6,9 @@
 
 `Place` is what a harness needs of it; a sandbox is one too (`machine_place.py`). `ScratchPlace` is a temporary
 directory on this machine. Isolated (the default) its commands run in user, network, pid and mount namespaces: the
-proxy answers at a loopback address, nothing else answers at all, the machine's files are read-only outside of the
-place, and nothing that was started survives the command. They can still be read: what must stay secret from the agent
-does not belong on the machine, or the harness belongs into a sandbox.
+proxy answers at a loopback address, and so do the sockets of `Wire.relays`; nothing else answers at all, the machine's
+files are read-only outside of the place, and nothing that was started survives the command. They can still be read:
+what must stay secret from the agent does not belong on the machine, or the harness belongs into a sandbox.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -64,6 +64,8 @@ class Wire:
     url: str
     """http://host:port"""
     unix_socket: Path | None = None
+    relays: Mapping[int, Path] = field(default_factory=dict)
+    """Other unix sockets that answer inside an isolated place, each at a loopback port of its own."""
 
 
 class Place(Protocol):
@@ -167,8 +169,9 @@ class ScratchPlace:
             raise PlaceError(f"cannot run {command[0]}: {error.strerror or error}") from error
 
     def _wrapped(self, argv: Sequence[str]) -> list[str]:
+        sockets = {PORT: self._wire.unix_socket, **self._wire.relays}
         plan = {
-            "relays": {PORT: str(self._wire.unix_socket)},
+            "relays": {port: str(path) for port, path in sockets.items()},
             "writable": [str(self._root), str(self._work)],
             "argv": list(argv),
         }

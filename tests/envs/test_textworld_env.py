@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from palestra.envs.errors import EnvSetupError
 from palestra.envs.textworld_env import TextWorldEnv, game_file
 from palestra.envs.textworld_games import DEFAULTS, make_game
 from palestra.envs.validate import validate_task
-from palestra.tasks.errors import TaskFileError, TaskParameterError
+from palestra.tasks.errors import TaskParameterError
 from palestra.tasks.registry import load_tasks
 from palestra.tasks.task import TaskSet
 from small_worlds import small_tasks
@@ -99,25 +98,6 @@ def test_seeds_and_kinds_of_the_test_split_are_not_trained_on() -> None:
         t.data["kind"] for t in by_kind.split("test")
     )
     assert {t.data["kind"] for t in by_kind} <= set(DEFAULTS)
-
-
-def test_alfworld_games_are_found_where_the_user_has_them(tmp_path: Path) -> None:
-    trial = tmp_path / "valid_seen" / "pick_and_place" / "trial_1"
-    trial.mkdir(parents=True)
-    (trial / "game.tw-pddl").write_text("{}")
-    (trial / "traj_data.json").write_text('{"task_type": "pick_and_place_simple"}')
-    [task] = load_tasks(f"alfworld?path={tmp_path}&split=test")
-    assert (
-        task.id == "alfworld/valid_seen/pick_and_place/trial_1"
-        and task.data["kind"] == "pick_and_place_simple"
-    )
-    with pytest.raises(EnvSetupError, match="cannot be started|not installed"):
-        TextWorldEnv().reset(options={"task": task})
-
-
-def test_without_alfworld_games_the_user_is_told() -> None:
-    with pytest.raises(TaskFileError, match="alfworld-download"):
-        load_tasks("alfworld?path=/nowhere")
 
 
 def test_scienceworld_has_its_official_splits() -> None:

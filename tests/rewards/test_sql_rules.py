@@ -1,7 +1,9 @@
 """Where the rules of benchmarks agree with what a question asks, and where they do not.
 
 Each case: gold SQL, submitted SQL, and who calls them equal: S (strict: ours, with perturbed copies), B (BIRD), P
-(Spider's test suites), 2 (Spider 2.0). The database is small enough to check by eye.
+(Spider's test suites), 2 (Spider 2.0). The database is small enough to check by eye. B, P and 2 are what the scripts
+say themselves (set comparison of BIRD, eval_exec_match of exec_eval.py, compare_pandas_table of evaluate.py), but for
+one case, which says so.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from palestra.rewards.score import GraderError
-from palestra.rewards.sql_partial import column_match, composite, exploration
+from palestra.rewards.sql_partial import column_match, composite, exploration, paverl
 from palestra.rewards.sql_rules import bird_equal, grader_named, spider2_equal, spider_equal, without_distinct
 from palestra.tasks.task import Budget, Task
 
@@ -124,6 +126,7 @@ CASES: list[tuple[str, str, str, str]] = [
     # What does not run.
     ("no such column", ALL, "SELECT title FROM shop", ""),
     ("not SQL", ALL, "all of the shops", ""),
+    # BIRD's script runs both in one connection: it empties the table, then finds the gold as empty as this.
     ("a change instead of an answer", ALL, "DELETE FROM shop", ""),
 ]  # fmt: skip
 
@@ -215,6 +218,22 @@ def test_credit_for_columns(
     gold: list[tuple[object, ...]], got: list[tuple[object, ...]], credit: float
 ) -> None:
     assert column_match(gold, got) == credit  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("got", "reward"),
+    [
+        (None, 0.0),
+        ([], 0.05),
+        ([("c", 3), ("d", 4)], 0.05),
+        ([("b", 2), ("a", 1)], 1.0),
+        ([(1, "a", 7), (2, "b", 8)], 1.0),
+        ([("a", 9), ("b", 9)], 0.5),
+        ([("a", 1)], 0.05),
+    ],
+)
+def test_the_reward_of_paverl(got: list[tuple[object, ...]] | None, reward: float) -> None:
+    assert paverl([("a", 1), ("b", 2)], got) == reward  # type: ignore[arg-type]
 
 
 def test_exploring_pays_up_to_a_bound_and_failing_costs() -> None:

@@ -7,7 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import bm25s
 import pytest
+import Stemmer
 
 from needs import need
 from palestra.envs.errors import RetrieverError
@@ -56,6 +58,14 @@ def test_a_passage_is_found_by_its_own_text(kind: str) -> None:
         hits = retriever.search(f"{passage.title} {passage.text}", 5)
         assert hits[0].passage == passage and len(hits) == 5
         assert [h.score for h in hits] == sorted((h.score for h in hits), reverse=True)
+
+
+@pytest.mark.parametrize("text", ["", "A b", "The OF And", "naïve ΣΊΣΥΦΟΣ İstanbul ß_9 42 x² ¬ running runs"])
+def test_words_are_those_of_the_library(text: str) -> None:
+    texts = [text, *(f"{p.title}\n{p.text}" for p in WORLD.passages())]
+    stem = Stemmer.Stemmer("english")
+    expected = bm25s.tokenize(texts, stopwords="en", stemmer=stem, return_ids=False, show_progress=False)
+    assert [bm25.stems(t) for t in texts] == expected
 
 
 @pytest.mark.parametrize("kind", LEXICAL)

@@ -1,10 +1,14 @@
-"""Real agents play a SQL world through MCP: every step is in the rollout, joined to the tool call that caused it."""
+"""Agents that act through MCP: every step is in the rollout, joined to the tool call that caused it."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -12,12 +16,16 @@ from needs import need
 from palestra.harness_proxy.engines.scripted import ScriptedEngine
 from palestra.harness_proxy.rendering import Rendering
 from palestra.harness_proxy.testing import make_tiny_tokenizer
-from palestra.rollouts.errors import NotInstalledError, RecipeError
+from palestra.rollouts.errors import NotInstalledError, PlaceError, RecipeError
+from palestra.rollouts.harnesses import over_mcp
 from palestra.rollouts.harnesses.over_mcp import McpHarness
-from palestra.rollouts.harnesses.recipes import find_recipe
+from palestra.rollouts.harnesses.place import namespaces
+from palestra.rollouts.harnesses.recipes import Address, HarnessRecipe, Installed, Launch, find_recipe
+from palestra.rollouts.harnesses.recipes.install import Inside, Install
 from palestra.rollouts.local import Local, local
+from palestra.rollouts.mcp_bridge import McpBridge
 from palestra.rollouts.runner import Job, RunSpec
-from palestra.rollouts.testing import tool_call
+from palestra.rollouts.testing import puppet_task, tool_call
 from palestra.tasks.registry import find_task
 
 GOLD = "SELECT badge FROM gate ORDER BY weight DESC LIMIT 1"
@@ -51,6 +59,96 @@ async def stack(rendering: Rendering, agent: str) -> AsyncIterator[Local]:
         ScriptedEngine(rendering, SCRIPT * 3, context_tokens=400_000), rendering, harness=harness
     ) as stack:
         yield stack
+
+
+PROGRAM = """
+import asyncio, json, os, socket, sys, urllib.request as u
+from mcp.client.client import Client
+
+def ask():
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": sys.argv[1]}]}).encode()
+    head = {"authorization": "Bearer " + os.environ["KEY"], "content-type": "application/json"}
+    u.urlopen(u.Request(os.environ["URL"] + "/v1/chat/completions", body, head), timeout=30).read()
+
+def reached():
+    try:
+        socket.create_connection(("127.0.0.1", int(os.environ["OTHER"])), timeout=5).close()
+    except OSError:
+        return "nobody"
+    return "somebody"
+
+async def play():
+    async with Client(os.environ["MCP"]) as mcp:
+        await mcp.call_tool("say", {"text": reached()})
+        await mcp.call_tool("submit", {"value": 0.5})
+
+ask()
+asyncio.run(play())
+"""
+"""Asks the model once, says whether it could connect to another service of the machine, and submits."""
+
+
+class Python:
+    """An interpreter, which is there."""
+
+    def commands(self, folder: Path) -> list[list[str]]:
+        return []
+
+    def find(self, folder: Path) -> Installed | None:
+        return Installed(sys.executable, "3")
+
+    def inside(self, folder: Path) -> Inside:
+        return Inside("python3")
+
+
+class Program(HarnessRecipe):
+    """PROGRAM as a harness."""
+
+    name: ClassVar[str] = "program"
+    dialects = ("chat",)
+    install: ClassVar[Install] = Python()
+    shell: ClassVar[str] = "shell"
+    other = 0
+    """A port of this machine."""
+
+    def launch(self, program: str, prompt: str, model: Address) -> Launch:
+        env = {"URL": model.root_url, "KEY": model.key, "OTHER": str(Program.other)}
+        return Launch((program, "-c", PROGRAM, prompt), env)
+
+
+def _tell(launch: Launch, url: str) -> Launch:
+    return replace(launch, env={**launch.env, "MCP": url})
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+async def test_a_program_without_a_network_plays_through_mcp(
+    rendering: Rendering, monkeypatch: pytest.MonkeyPatch, isolated: bool
+) -> None:
+    if isolated:
+        try:
+            namespaces()
+        except PlaceError as error:
+            need(False, str(error))
+    monkeypatch.setitem(over_mcp.CONFIGURE, "program", _tell)
+    service = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    monkeypatch.setattr(Program, "other", service.sockets[0].getsockname()[1])
+    harness = McpHarness(Program(), isolated=isolated)
+    async with local(ScriptedEngine(rendering, ["Yes."] * 2), rendering, harness=harness) as stack:
+        jobs = [Job(puppet_task(name), name) for name in ("one", "two")]
+        played = await stack.runner.run(jobs, RunSpec("mcp", mode="eval", attempts=1))
+    service.close()
+    for got in played:
+        assert got.rollout.failure is None and got.rollout.reward == 0.5
+        heard = "heard nobody" if isolated else "heard somebody"
+        assert [s.observation for s in got.steps] == [heard, "submitted 0.5"]
+
+
+async def test_what_an_isolated_bridge_made_is_gone_when_it_is_closed() -> None:
+    bridge = await McpBridge.open_unix("http://127.0.0.1:1")
+    assert bridge.unix_socket is not None and bridge.unix_socket.is_socket()
+    assert bridge.unix_socket.parent.stat().st_mode & 0o077 == 0
+    await bridge.aclose()
+    assert not bridge.unix_socket.parent.exists()
 
 
 @pytest.mark.slow
