@@ -265,8 +265,7 @@ class WebEnv(TaskEnv):
         session = await host().lease(target.warm, self)
         try:
             await session.clear(target.sites, target.viewport, target.ignore)
-            instruction = await target.begin(session, task)
-            view = await session.view()
+            instruction, view = await target.begin(session, task)
         except BaseException as error:
             session.broken = True
             await host().release(session)

@@ -8,6 +8,12 @@
     if (id === undefined) { id = ++count; ids.set(el, id); elements.set(id, new WeakRef(el)); }
     return id;
   };
+  // The next element that is met is number 1 again.
+  const reset = () => {
+    for (const ref of elements.values()) { const el = ref.deref(); if (el) ids.delete(el); }
+    count = 0; elements.clear();
+  };
+  const after = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
   const squash = (text) => (text || '').replace(/[\s\u00a0]+/g, ' ').trim();
   const cut = (text) => text.length > settings.maxName ? text.slice(0, settings.maxName) + '...' : text;
 
@@ -134,6 +140,7 @@
     const style = el.ownerDocument.defaultView.getComputedStyle(el);
     if (style.display === 'none' || (style.display !== 'contents' && parseFloat(style.opacity) === 0 && !isInput(el)))
       return;
+    expectStyle(el, style);
     const shown = visible(el, style);
     let role = roleOf(el);
     const leaf = el.tagName === 'text' || (CONTENT.has(role) && role !== 'paragraph' && inert(el)) ||
@@ -179,7 +186,7 @@
     const named = (listed && CONTENT.has(role)) || (el.tagName === 'LABEL' && el.control && el.contains(el.control));
     if (el.tagName === 'IFRAME') {
       const body = el.contentDocument && el.contentDocument.body;
-      if (body) walk(body, inner, out);
+      if (body) { expectImages(el.contentDocument); walk(body, inner, out); }
       return;
     }
     const root = el.shadowRoot || el;
@@ -192,8 +199,47 @@
     if (el.tagName === 'SLOT') for (const child of el.assignedElements()) walk(child, inner, out);
   };
 
-  const observe = () => {
+  // Pictures that have a say in what is seen and are still on their way. Those of style sheets are asked for once
+  // more: the document gets the same answer, and tells when it is there.
+  const settledUrls = new Set(), settledImages = new WeakSet();
+  let awaited = [];
+  const expect = (key, known, picture) => {
+    if (known.has(key)) return;
+    awaited.push({ key, known, come: new Promise((done) => {
+      for (const name of ['load', 'error']) picture.addEventListener(name, done, { once: true });
+    }) });
+  };
+  const expectUrl = (url) => {
+    if (settledUrls.has(url)) return;
+    const picture = new Image();
+    expect(url, settledUrls, picture);
+    picture.src = url;
+  };
+  const near = (el) => {
+    const box = el.getBoundingClientRect();
+    return box.bottom >= 0 && box.right >= 0 && box.top <= window.innerHeight && box.left <= window.innerWidth;
+  };
+  const expectImages = (page) => {
+    for (const image of page.images)
+      if (!image.complete && (image.loading !== 'lazy' || near(image))) expect(image, settledImages, image);
+  };
+  const expectStyle = (el, style) => {
+    for (const css of [style.content, style.backgroundImage])
+      if (css.includes('url(')) for (const [, url] of css.matchAll(/url\("([^"]*)"\)/g)) expectUrl(url);
+    if (el.tagName === 'INPUT' && el.type === 'image' && el.src) expectUrl(el.src);
+  };
+  // All of them have come or failed; those that take too long are not waited for again.
+  const pictures = async () => {
+    const all = awaited;
+    await Promise.race([Promise.all(all.map((a) => a.come)), after(settings.pictureMs)]);
+    for (const { key, known } of all) known.add(key);
+  };
+
+  const observe = (fresh) => {
     const out = [];
+    if (fresh) reset();
+    awaited = [];
+    expectImages(document);
     if (document.body) walk(document.body, 0, out);
     const page = document.scrollingElement || document.documentElement;
     const focus = document.activeElement;
@@ -204,8 +250,16 @@
       complete: out.length < settings.maxNodes,
     };
   };
-  // After the tasks that the input has queued (a form's submission, say), so that what it did shows.
-  const settled = (view) => new Promise((done) => setTimeout(() => done(view()), 0));
+  // After the tasks that the input has queued (a form's submission, say), so that what it did shows, and once the
+  // pictures are there: what is seen must not depend on how fast they come.
+  const settled = async (fresh) => {
+    for (const until = performance.now() + settings.pictureMs; ;) {
+      await after(0);
+      const view = observe(fresh);
+      if (!awaited.length || performance.now() > until) return view;
+      await pictures();
+    }
+  };
 
   const offset = (el) => {
     let x = 0, y = 0;
@@ -331,7 +385,5 @@
   const read = (expression) => {
     try { const value = (0, eval)(expression); return value == null ? '' : String(value); } catch (error) { return ''; }
   };
-  const forget = () => { count = 0; elements.clear(); };
-  return { observe, settled: () => settled(observe), locate, box, focus, choose, scroll, element, highlight, read, forget,
-    reset: () => { for (const [id, ref] of elements) { const el = ref.deref(); if (el) ids.delete(el); } forget(); return true; } };
+  return { settled, locate, box, focus, choose, scroll, element, highlight, read };
 })

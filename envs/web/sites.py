@@ -99,11 +99,11 @@ class SiteTarget:
         self.web = OwnSite(task) if "site" in task.data else _built(task)
         self.sites: Mapping[str, App] = {self.web.host: uncached(self.web.app)}
 
-    async def begin(self, session: Session, task: Task) -> str:
+    async def begin(self, session: Session, task: Task) -> tuple[str, View]:
         """Remove what the last episode left in the browser, and open the site."""
         await session.forget()
         await session.goto(f"http://{self.web.host}{self.web.start}")
-        return task.instruction
+        return task.instruction, await session.view()
 
     async def after_step(self, session: Session) -> bool:
         """Let time pass; only the agent ends an episode."""

@@ -23,8 +23,8 @@ class WebTarget(Protocol):
     sites: Mapping[str, App]
     """Applications by host name."""
 
-    async def begin(self, session: Session, task: Task) -> str:
-        """Bring the session to the start of the task; returns the instruction."""
+    async def begin(self, session: Session, task: Task) -> tuple[str, View]:
+        """Bring the session to the start of the task; returns the instruction and the first look."""
         ...
 
     async def after_step(self, session: Session) -> bool:

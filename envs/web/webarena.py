@@ -36,14 +36,14 @@ class WebArena:
         self.sites: Mapping[str, App] = {host: upstream(url) for host, url in self._data["sites"].items()}
         self._last = ""
 
-    async def begin(self, session: Session, task: Task) -> str:
+    async def begin(self, session: Session, task: Task) -> tuple[str, View]:
         """Open the start pages, each in a tab."""
         await session.forget()
         first, *others = self._data["start_url"].split(" |AND| ")
         await session.goto(first)
         for url in others:
             await session.open_tab(url)
-        return task.instruction
+        return task.instruction, await session.view()
 
     async def after_step(self, session: Session) -> bool:
         """Let time pass; only the agent ends an episode."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import pickle
 from collections.abc import Callable
@@ -145,6 +146,26 @@ def test_something_above_an_element_is_named(start: Start) -> None:
     veil = "<div style='position: fixed; inset: 0; background: white' onclick='this.remove()'>cookies?</div>"
     env = start(hostile_task(f"<button>below</button>{veil}"))
     assert "is covered by" in env.step('click "button \\"below\\""')[0]
+
+
+@pytest.mark.parametrize(
+    "picture",
+    [
+        "<span class=late style='content: url(/late.png)'></span>",
+        "<div class=late style='width: 9px; height: 9px; background: url(/late.png)'></div>",
+        "<img src=/late.png alt=late>",
+        "<input type=image src=/late.png alt=late>",
+    ],
+)
+def test_a_look_waits_for_pictures(start: Start, picture: str) -> None:
+    from PIL import Image
+
+    add = f"document.querySelector('main').innerHTML = {json.dumps(picture)}"
+    env = start(hostile_task(f'<button onclick="{html.escape(add)}">add</button>'))
+    act(env, "click", target='button "add"')
+    assert [e.name for e in env.view.elements if e.id] == ["late"]
+    colours = Image.open(BytesIO(env.screenshot())).convert("RGB").getcolors(1 << 20)
+    assert colours is not None and (90, 90, 90) in [colour for _, colour in colours]
 
 
 def test_time_in_a_page_is_the_steps(start: Start) -> None:
