@@ -8,10 +8,15 @@
     if (id === undefined) { id = ++count; ids.set(el, id); elements.set(id, new WeakRef(el)); }
     return id;
   };
-  // The next element that is met is number 1 again.
-  const reset = () => {
-    for (const ref of elements.values()) { const el = ref.deref(); if (el) ids.delete(el); }
-    count = 0; elements.clear();
+  // The elements that were met after the first `kept` ones have no number any more.
+  const forget = (kept) => {
+    for (const [id, ref] of elements) {
+      if (id <= kept) continue;
+      const el = ref.deref();
+      if (el) ids.delete(el);
+      elements.delete(id);
+    }
+    count = kept;
   };
   const after = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
   const squash = (text) => (text || '').replace(/[\s\u00a0]+/g, ' ').trim();
@@ -235,9 +240,8 @@
     for (const { key, known } of all) known.add(key);
   };
 
-  const observe = (fresh) => {
+  const observe = () => {
     const out = [];
-    if (fresh) reset();
     awaited = [];
     expectImages(document);
     if (document.body) walk(document.body, 0, out);
@@ -255,8 +259,10 @@
   const settled = async (fresh) => {
     for (const until = performance.now() + settings.pictureMs; ;) {
       await after(0);
-      const view = observe(fresh);
+      if (fresh) forget(0);
+      const met = count, view = observe();
       if (!awaited.length || performance.now() > until) return view;
+      forget(met);
       await pictures();
     }
   };

@@ -160,10 +160,10 @@ def test_something_above_an_element_is_named(start: Start) -> None:
 def test_a_look_waits_for_pictures(start: Start, picture: str) -> None:
     from PIL import Image
 
-    add = f"document.querySelector('main').innerHTML = {json.dumps(picture)}"
+    add = f"document.querySelector('main').innerHTML = {json.dumps(picture + '<p>below</p>')}"
     env = start(hostile_task(f'<button onclick="{html.escape(add)}">add</button>'))
     act(env, "click", target='button "add"')
-    assert [e.name for e in env.view.elements if e.id] == ["late"]
+    assert [(e.id, e.name) for e in env.view.elements] == [(2, "late"), (3, "below")]
     colours = Image.open(BytesIO(env.screenshot())).convert("RGB").getcolors(1 << 20)
     assert colours is not None and (90, 90, 90) in [colour for _, colour in colours]
 
