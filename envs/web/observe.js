@@ -311,6 +311,14 @@
     if (!reached && top) return { error: `element [${idOf(el)}] is covered by [${idOf(top)}] ${top.tagName.toLowerCase()}` };
     return { x: at.x + at.dx, y: at.y + at.dy, id: idOf(el) };
   };
+  // Outside of a list box the browser scrolls it for as long as the mouse is down: by its own time, not the page's.
+  const drag = (x, y, toX, toY) => {
+    const el = document.elementFromPoint(x, y), list = el && el.closest('select');
+    if (!list) return {};
+    const r = list.getBoundingClientRect();
+    if (toX >= r.left && toX < r.right && toY >= r.top && toY < r.bottom) return {};
+    return { error: `a drag that begins in the list [${idOf(list)}] has to end in it` };
+  };
   const box = (target) => {
     const el = find(target);
     if (!el) return missing(target);
@@ -391,5 +399,5 @@
   const read = (expression) => {
     try { const value = (0, eval)(expression); return value == null ? '' : String(value); } catch (error) { return ''; }
   };
-  return { settled, locate, box, focus, choose, scroll, element, highlight, read };
+  return { settled, locate, drag, box, focus, choose, scroll, element, highlight, read };
 })
