@@ -28,6 +28,7 @@ from palestra.envs.web.gateway import App, files
 from palestra.envs.web.observation import View
 from palestra.envs.web.session import Session
 from palestra.envs.web.tab import STEP_MS
+from palestra.envs.web.target import WebTarget
 from palestra.tasks.task import Task
 from palestra.tasks.web.actions import act
 from palestra.trajectories.model import Score
@@ -106,7 +107,7 @@ def policy(body: bytes) -> str:
     )
 
 
-class MiniWob:
+class MiniWob(WebTarget):
     """One MiniWoB++ episode. `task.data`: miniwob (the page's name) and seed."""
 
     viewport = (332, 320)
@@ -132,7 +133,9 @@ class MiniWob:
             session.warm = self.warm
         self._box, self.result = tab.main, (False, 0.0, "")
         await tab.park_mouse()
-        self.goal, view = await asyncio.gather(self._call(session, "begin", self.seed), session.view(fresh=True))
+        self.goal, view = await asyncio.gather(
+            self._call(session, "begin", self.seed), session.view(fresh=True)
+        )
         return self.goal, view
 
     async def after_step(self, session: Session) -> bool:

@@ -32,7 +32,13 @@ MAX_DIALOGS = 20
 MAX_NOTICES = 10
 CLOSE_S = 3.0
 BLANK = "about:blank"
-SETTINGS: dict[str, Any] = {"maxNodes": 400, "maxName": 200, "maxOptions": 30, "ignore": "", "pictureMs": 5000}
+SETTINGS: dict[str, Any] = {
+    "maxNodes": 400,
+    "maxName": 200,
+    "maxOptions": 30,
+    "ignore": "",
+    "pictureMs": 5000,
+}
 
 
 class Session:
@@ -97,6 +103,7 @@ class Session:
         self.notices.clear()
         self.route.blocked.clear()
         self.route.unsafe = 0
+        self.route.answers.clear()
         if ignore != self.settings["ignore"]:
             self.settings["ignore"] = ignore
             self.tab._eyes = None

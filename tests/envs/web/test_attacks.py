@@ -264,7 +264,7 @@ def test_a_picture_that_does_not_come_is_given_up(start: Start) -> None:
 
 
 def test_pictures_without_end_take_no_turn(start: Start) -> None:
-    add = "const i = new Image(); document.body.append(i); let n = 0; i.onerror = () => { i.src = '/p' + n++ }; i.onerror()"
+    add = "let i = new Image(), n = 0; document.body.append(i); i.onerror = () => { i.src = '/p' + n++ }; i.onerror()"
     env = start(hostile_task(f'<button onclick="{add}">add</button>'))
     assert "hostile" in click(env, "add") and "hostile" in env.step("wait 100")[0]
 
