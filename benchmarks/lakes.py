@@ -18,20 +18,12 @@ from rich.console import Console
 from palestra.cli.progress import progress
 from palestra.envs.replay import View
 from palestra.envs.wrapped import GymnasiumEnv
-from palestra.harness_proxy.engines.scripted import ScriptedEngine
-from palestra.harness_proxy.rendering import Rendering
-from palestra.rollouts.harnesses import Demonstrator
-from palestra.rollouts.local import local
-from palestra.rollouts.runner import RunSpec, group_jobs
 from palestra.rollouts.world import World
 from palestra.tasks.gymnasium_seeds import load_frozen_lake
 from palestra.tasks.task import Task, TaskSet
+from palestra.training.apprentice import Teacher, learned
 from palestra.training.demonstrations import tool_call
-from palestra.training.policy import Policy
-from palestra.training.tiny import byte_tokenizer, phrase_tokenizer, save_model_dir, save_tokenizer
-from palestra.training.warmstart import WarmStart, warm_start
-from palestra.trajectories.model import Trajectory
-from palestra.trajectories.sample import samples
+from palestra.training.warmstart import WarmStart
 
 ENV_ID = "benchmarks/Lake-v0"
 SIZE, TURNS = 5, 20
@@ -120,27 +112,12 @@ def _moved(at: Cell, move: str) -> Cell:
 
 async def prepare(directory: Path, seed: int, console: Console) -> Path:
     """The policy of a seed: a random Qwen3 that has read what a Stroller did. Where it is."""
-    warm, letters, model = directory / "warm", directory / "bytes", directory / "model"
-    if (warm / "model.safetensors").exists():
-        return warm
     tasks = random.Random(seed).sample(list(load().split("train")), DEMONSTRATIONS)
-    save_tokenizer(letters, byte_tokenizer())
-    read = Rendering.load(letters)
-    texts = [read.decode(s.ids.tolist()) for t in await _shown(read, tasks[:50], seed) for s in samples(t)]
-    save_model_dir(model, phrase_tokenizer(texts, WORDS), seed=seed, hidden=96, layers=2)
-    views = [s for t in await _shown(Rendering.load(model), tasks, seed) for s in samples(t)]
-    policy, config = Policy.load(model), WarmStart(steps=150, seed=seed)
+    teacher, config = Teacher(Stroller(seed).play, tasks, seed), WarmStart(steps=150, seed=seed)
     with progress(console, "warm start", config.steps) as advance:
-        warm_start(policy, views, config, lambda step, loss: advance(f"loss {loss:.3f}"))
-    policy.save(warm, tokenizer=model / "tokenizer.json")
-    return warm
-
-
-async def _shown(rendering: Rendering, tasks: Sequence[Task], seed: int) -> list[Trajectory]:
-    demonstrator = Demonstrator(Stroller(seed).play)
-    engine = ScriptedEngine(rendering, demonstrator.reply)
-    async with local(engine, rendering, harness=demonstrator) as stack:
-        return await stack.runner.run(group_jobs(tasks, 1), RunSpec("demonstrations", "train", seed))
+        return await learned(
+            directory, teacher, lambda _: WORDS, config, on_step=lambda _, loss: advance(f"loss {loss:.3f}")
+        )
 
 
 gymnasium.register(

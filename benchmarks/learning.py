@@ -15,7 +15,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from pathlib import Path
 from statistics import mean, stdev
@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 import lakes
+import web_lesson
 from measure import Bench, machine
 from palestra.cli.demo_run import Demo, DemoConfig
 from palestra.evaluation.passk import collect, pass_at_k
@@ -55,6 +56,11 @@ class Budget:
     look_every: int = 5
     looked_at: int = 200
     """Held-out tasks played at each look."""
+    concurrency: int = 256
+    """Episodes at once."""
+
+
+QUICK = {"steps": 2, "groups_per_step": 2, "group_size": 4, "look_every": 1, "looked_at": 20}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,11 @@ async def sql_tiny(directory: Path, seed: int, console: Console) -> Path:
 LESSONS: Mapping[str, Lesson] = {
     "sql-tiny": Lesson("sql-tiny", sql_tiny),
     "lakes": Lesson("lakes:load", lakes.prepare, Budget(steps=10, look_every=5, looked_at=100)),
+    "web": Lesson(
+        "web_lesson:load",
+        web_lesson.prepare,
+        Budget(16, 6, 8, look_every=4, looked_at=96, concurrency=web_lesson.CONCURRENCY),
+    ),
 }
 
 
@@ -114,10 +125,10 @@ def main() -> None:
     add("--markdown", action="store_true", help="print the table as docs/results.md has it")
     args = bench.parse()
     directory = args.dir / (f"{args.task}-quick" if args.quick else args.task)
-    budget = Budget(2, 2, 4, 1, 20) if args.quick else LESSONS[args.task].budget
+    budget = replace(LESSONS[args.task].budget, **QUICK) if args.quick else LESSONS[args.task].budget
     console = Console(stderr=args.json or args.markdown)
     runs = [
-        _run(directory, LESSONS[args.task], estimator, seed, budget, console)
+        trained(directory, LESSONS[args.task], estimator, seed, budget, console)
         for seed in range(min(args.seeds, 2) if args.quick else args.seeds)
         for estimator in args.estimators
     ]
@@ -129,7 +140,10 @@ def main() -> None:
         console.print(table(runs, budget))
 
 
-def _run(directory: Path, lesson: Lesson, estimator: str, seed: int, budget: Budget, console: Console) -> Run:
+def trained(
+    directory: Path, lesson: Lesson, estimator: str, seed: int, budget: Budget, console: Console
+) -> Run:
+    """One run, or what it came to where it was complete before."""
     run_dir = directory / f"{estimator}-{seed}"
     result = run_dir / "curve.json"
     if not result.exists():
@@ -151,7 +165,9 @@ async def _learn(
         estimator=estimator,
         seed=seed,
     )
-    recipe = Recipe(model=model, tasks=lesson.tasks, run_dir=run_dir, train=config)
+    recipe = Recipe(
+        model=model, tasks=lesson.tasks, run_dir=run_dir, train=config, concurrency=budget.concurrency
+    )
     looks: list[tuple[float, float]] = []
     async with training(recipe) as trainer:
 

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from palestra.harness_proxy.engines.vllm import VllmEngine
 from palestra.harness_proxy.models import model_dir
@@ -50,6 +50,8 @@ class Recipe(BaseModel):
     engine: EngineOptions = EngineOptions()
     deterministic: bool = False
     """Sample one sequence at a time with fixed shapes: slow, but the same bits on every run."""
+    concurrency: int = Field(default=256, ge=1)
+    """Episodes at once. Fewer where each holds something dear, a page of a browser for instance."""
     log: tuple[Literal["tensorboard", "wandb"], ...] = ()
     """Where the figures of each step go besides the checkpoints: `training.logs`."""
     train: TrainConfig = TrainConfig()
@@ -78,7 +80,7 @@ async def training(recipe: Recipe, store: Store | None = None, team: Team = ALON
         engine = await training_engine(
             recipe.engine, recipe.model, recipe.run_dir, deterministic=recipe.deterministic
         )
-        async with local(engine, rendering, store=opened) as stack:
+        async with local(engine, rendering, store=opened, concurrency=recipe.concurrency) as stack:
             tokenizer = recipe.model / "tokenizer.json"
             rest = engine.sleep if recipe.engine.colocated and isinstance(engine, VllmEngine) else None
             trainer = Trainer(

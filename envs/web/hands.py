@@ -118,6 +118,7 @@ async def drag(tab: Tab, source: str, destination: str) -> None:
     mouse = tab.page.mouse
     start = await point(tab, source)
     end = await point(tab, destination)
+    await tab.ask("drag", *start, *end)
     await mouse.move(*start)
     await mouse.down()
     try:

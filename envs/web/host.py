@@ -39,7 +39,7 @@ FLAGS = (
     "--no-first-run",
     "--disable-domain-reliability",
     "--disable-client-side-phishing-detection",
-    "--disable-features=OptimizationHints,MediaRouter,Translate,AutofillServerCommunication,SpareRendererForSitePerProcess",
+    "--disable-features=OptimizationHints,MediaRouter,Translate,AutofillServerCommunication,SpareRendererForSitePerProcess,DeferRendererTasksAfterInput",
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--force-color-profile=srgb",
     "--font-render-hinting=none",
@@ -102,9 +102,7 @@ class Host:
     async def _open(self, browser: Browser) -> Session:
         from palestra.envs.web.session import Session
 
-        for session in self._idle:  # none of them is usable
-            await self.discard(session)
-        self._idle.clear()
+        await self.close_idle()  # none of them is usable
         route = self._gateway.open() if self._gateway else None
         if route is None:
             raise EnvSetupError(f"{MAX_SESSIONS} web episodes are being played: close some of them")
@@ -116,6 +114,12 @@ class Host:
         if session.usable:
             self._idle.append(session)
         else:
+            await self.discard(session)
+
+    async def close_idle(self) -> None:
+        """Close the sessions that no episode uses."""
+        idle, self._idle = self._idle, []
+        for session in idle:
             await self.discard(session)
 
     async def discard(self, session: Session) -> None:

@@ -28,6 +28,7 @@ from palestra.envs.web.gateway import App, files
 from palestra.envs.web.observation import View
 from palestra.envs.web.session import Session
 from palestra.envs.web.tab import STEP_MS
+from palestra.envs.web.target import WebTarget
 from palestra.tasks.task import Task
 from palestra.tasks.web.actions import act
 from palestra.trajectories.model import Score
@@ -106,7 +107,7 @@ def policy(body: bytes) -> str:
     )
 
 
-class MiniWob:
+class MiniWob(WebTarget):
     """One MiniWoB++ episode. `task.data`: miniwob (the page's name) and seed."""
 
     viewport = (332, 320)
@@ -122,7 +123,7 @@ class MiniWob:
         self._box = self.goal = ""
         self.result: tuple[bool, float, str] = (False, 0.0, "")
 
-    async def begin(self, session: Session, task: Task) -> str:
+    async def begin(self, session: Session, task: Task) -> tuple[str, View]:
         """Load the page, or use it again, and start an episode with the seed."""
         tab = session.tab
         if not self.warm or session.warm != self.warm or tab.main is None:
@@ -131,10 +132,11 @@ class MiniWob:
             tab.main = await self._watch(session)
             session.warm = self.warm
         self._box, self.result = tab.main, (False, 0.0, "")
-        await asyncio.gather(tab.park_mouse(), tab.ask("reset"))
-        instruction = await self._call(session, "begin", self.seed)
-        self.goal = str(instruction)
-        return self.goal
+        await tab.park_mouse()
+        self.goal, view = await asyncio.gather(
+            self._call(session, "begin", self.seed), session.view(fresh=True)
+        )
+        return self.goal, view
 
     async def after_step(self, session: Session) -> bool:
         """Let time pass until the episode has ended."""

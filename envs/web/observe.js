@@ -8,6 +8,17 @@
     if (id === undefined) { id = ++count; ids.set(el, id); elements.set(id, new WeakRef(el)); }
     return id;
   };
+  // The elements that were met after the first `kept` ones have no number any more.
+  const forget = (kept) => {
+    for (const [id, ref] of elements) {
+      if (id <= kept) continue;
+      const el = ref.deref();
+      if (el) ids.delete(el);
+      elements.delete(id);
+    }
+    count = kept;
+  };
+  const after = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
   const squash = (text) => (text || '').replace(/[\s\u00a0]+/g, ' ').trim();
   const cut = (text) => text.length > settings.maxName ? text.slice(0, settings.maxName) + '...' : text;
 
@@ -134,6 +145,7 @@
     const style = el.ownerDocument.defaultView.getComputedStyle(el);
     if (style.display === 'none' || (style.display !== 'contents' && parseFloat(style.opacity) === 0 && !isInput(el)))
       return;
+    expectStyle(el, style);
     const shown = visible(el, style);
     let role = roleOf(el);
     const leaf = el.tagName === 'text' || (CONTENT.has(role) && role !== 'paragraph' && inert(el)) ||
@@ -179,7 +191,7 @@
     const named = (listed && CONTENT.has(role)) || (el.tagName === 'LABEL' && el.control && el.contains(el.control));
     if (el.tagName === 'IFRAME') {
       const body = el.contentDocument && el.contentDocument.body;
-      if (body) walk(body, inner, out);
+      if (body) { expectImages(el.contentDocument); walk(body, inner, out); }
       return;
     }
     const root = el.shadowRoot || el;
@@ -192,8 +204,46 @@
     if (el.tagName === 'SLOT') for (const child of el.assignedElements()) walk(child, inner, out);
   };
 
+  // Pictures that have a say in what is seen and are still on their way. Those of style sheets are asked for once
+  // more: the document gets the same answer, and tells when it is there.
+  const settledUrls = new Set(), settledImages = new WeakSet();
+  let awaited = [];
+  const expect = (key, known, picture) => {
+    if (known.has(key)) return;
+    awaited.push({ key, known, come: new Promise((done) => {
+      for (const name of ['load', 'error']) picture.addEventListener(name, done, { once: true });
+    }) });
+  };
+  const expectUrl = (url) => {
+    if (settledUrls.has(url)) return;
+    const picture = new Image();
+    expect(url, settledUrls, picture);
+    picture.src = url;
+  };
+  const near = (el) => {
+    const box = el.getBoundingClientRect();
+    return box.bottom >= 0 && box.right >= 0 && box.top <= window.innerHeight && box.left <= window.innerWidth;
+  };
+  const expectImages = (page) => {
+    for (const image of page.images)
+      if (!image.complete && (image.loading !== 'lazy' || near(image))) expect(image, settledImages, image);
+  };
+  const expectStyle = (el, style) => {
+    for (const css of [style.content, style.backgroundImage])
+      if (css.includes('url(')) for (const [, url] of css.matchAll(/url\("([^"]*)"\)/g)) expectUrl(url);
+    if (el.tagName === 'INPUT' && el.type === 'image' && el.src) expectUrl(el.src);
+  };
+  // All of them have come or failed; those that take too long are not waited for again.
+  const pictures = async () => {
+    const all = awaited;
+    await Promise.race([Promise.all(all.map((a) => a.come)), after(settings.pictureMs)]);
+    for (const { key, known } of all) known.add(key);
+  };
+
   const observe = () => {
     const out = [];
+    awaited = [];
+    expectImages(document);
     if (document.body) walk(document.body, 0, out);
     const page = document.scrollingElement || document.documentElement;
     const focus = document.activeElement;
@@ -204,8 +254,18 @@
       complete: out.length < settings.maxNodes,
     };
   };
-  // After the tasks that the input has queued (a form's submission, say), so that what it did shows.
-  const settled = (view) => new Promise((done) => setTimeout(() => done(view()), 0));
+  // After the tasks that the input has queued (a form's submission, say), so that what it did shows, and once the
+  // pictures are there: what is seen must not depend on how fast they come.
+  const settled = async (fresh) => {
+    for (const until = performance.now() + settings.pictureMs; ;) {
+      await after(0);
+      if (fresh) forget(0);
+      const met = count, view = observe();
+      if (!awaited.length || performance.now() > until) return view;
+      forget(met);
+      await pictures();
+    }
+  };
 
   const offset = (el) => {
     let x = 0, y = 0;
@@ -250,6 +310,14 @@
     const reached = top && (el.contains(top) || top.contains(el) || (label && label.contains(el)) || el instanceof SVGElement);
     if (!reached && top) return { error: `element [${idOf(el)}] is covered by [${idOf(top)}] ${top.tagName.toLowerCase()}` };
     return { x: at.x + at.dx, y: at.y + at.dy, id: idOf(el) };
+  };
+  // Outside of a list box the browser scrolls it for as long as the mouse is down: by its own time, not the page's.
+  const drag = (x, y, toX, toY) => {
+    const el = document.elementFromPoint(x, y), list = el && el.closest('select');
+    if (!list) return {};
+    const r = list.getBoundingClientRect();
+    if (toX >= r.left && toX < r.right && toY >= r.top && toY < r.bottom) return {};
+    return { error: `a drag that begins in the list [${idOf(list)}] has to end in it` };
   };
   const box = (target) => {
     const el = find(target);
@@ -331,7 +399,13 @@
   const read = (expression) => {
     try { const value = (0, eval)(expression); return value == null ? '' : String(value); } catch (error) { return ''; }
   };
-  const forget = () => { count = 0; elements.clear(); };
-  return { observe, settled: () => settled(observe), locate, box, focus, choose, scroll, element, highlight, read, forget,
-    reset: () => { for (const [id, ref] of elements) { const el = ref.deref(); if (el) ids.delete(el); } forget(); return true; } };
+  // Whether nothing belongs to the state of this page but what a look shows: no script, no storage, no selection.
+  const bare = () => {
+    try {
+      return !document.scripts.length && !document.querySelector('iframe,object,embed') &&
+        ![...document.querySelectorAll('*')].some((el) => [...el.attributes].some((a) => a.name.startsWith('on'))) &&
+        !localStorage.length && !sessionStorage.length && getSelection().type !== 'Range';
+    } catch (error) { return false; }
+  };
+  return { settled, locate, drag, box, focus, choose, scroll, element, highlight, read, bare };
 })

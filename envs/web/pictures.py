@@ -35,6 +35,14 @@ async def marked(tab: Tab, view: View) -> bytes:
     return draw(picture, boxes)
 
 
+def pixels(picture: bytes) -> Any:
+    """A PNG as an array of shape (height, width, 3), uint8."""
+    import numpy as np
+    from PIL import Image
+
+    return np.asarray(Image.open(io.BytesIO(picture)).convert("RGB"))
+
+
 def draw(picture: bytes, boxes: list[tuple[int, Any]]) -> bytes:
     """`picture` (PNG) with boxes (x, y, width, height) and their numbers."""
     from PIL import Image, ImageDraw

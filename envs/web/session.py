@@ -32,7 +32,13 @@ MAX_DIALOGS = 20
 MAX_NOTICES = 10
 CLOSE_S = 3.0
 BLANK = "about:blank"
-SETTINGS: dict[str, Any] = {"maxNodes": 400, "maxName": 200, "maxOptions": 30, "ignore": ""}
+SETTINGS: dict[str, Any] = {
+    "maxNodes": 400,
+    "maxName": 200,
+    "maxOptions": 30,
+    "ignore": "",
+    "pictureMs": 5000,
+}
 
 
 class Session:
@@ -97,6 +103,7 @@ class Session:
         self.notices.clear()
         self.route.blocked.clear()
         self.route.unsafe = 0
+        self.route.answers.clear()
         if ignore != self.settings["ignore"]:
             self.settings["ignore"] = ignore
             self.tab._eyes = None
@@ -132,9 +139,9 @@ class Session:
             raise ToolError(f"{url[:200]!r} is not on the sites of this task: {origins}")
         return parts.geturl()
 
-    async def view(self) -> View:
-        """A look at the tab in front, once it has loaded."""
-        view = await self.tab.view()
+    async def view(self, fresh: bool = False) -> View:
+        """A look at the tab in front, once it has loaded. `fresh`: the ids of elements begin anew."""
+        view = await self.tab.view(fresh)
         while self._opening:
             await asyncio.gather(*self._opening)
             view = await self.tab.view()

@@ -15,10 +15,12 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Protocol
 
 from palestra.envs.errors import EnvSetupError
+from palestra.envs.web.frozen import Kept, keep, put_back
 from palestra.envs.web.gateway import App, uncached
 from palestra.envs.web.observation import View
 from palestra.envs.web.session import Session
 from palestra.envs.web.tab import STEP_MS
+from palestra.envs.web.target import WebTarget
 from palestra.rewards.web import Outcome, StateCheck
 from palestra.tasks.errors import TaskError
 from palestra.tasks.registry import import_function
@@ -88,7 +90,7 @@ class OwnSite:
         return self._grader(task, Outcome(self.save(), answer))
 
 
-class SiteTarget:
+class SiteTarget(WebTarget):
     """One episode on a `WebApp`. `task.data`: site and seed, or app; gold and near_misses where they are known."""
 
     warm = ""
@@ -99,11 +101,11 @@ class SiteTarget:
         self.web = OwnSite(task) if "site" in task.data else _built(task)
         self.sites: Mapping[str, App] = {self.web.host: uncached(self.web.app)}
 
-    async def begin(self, session: Session, task: Task) -> str:
+    async def begin(self, session: Session, task: Task) -> tuple[str, View]:
         """Remove what the last episode left in the browser, and open the site."""
         await session.forget()
         await session.goto(f"http://{self.web.host}{self.web.start}")
-        return task.instruction
+        return task.instruction, await session.view()
 
     async def after_step(self, session: Session) -> bool:
         """Let time pass; only the agent ends an episode."""
@@ -113,6 +115,15 @@ class SiteTarget:
     async def grade(self, session: Session, task: Task, answer: str | None) -> Score:
         """What the application says of its state."""
         return self.web.grade(task, answer)
+
+    async def keep(self, session: Session) -> Kept | None:
+        """Database, cookies and history, where these are all."""
+        return await keep(session, self.web)
+
+    async def put_back(self, session: Session, kept: Kept) -> View:
+        """Visit the pages of the history on the database as it was."""
+        await put_back(session, self.web, kept)
+        return await session.view()
 
     def state(self) -> str:
         """Digest of what lies behind the pages."""

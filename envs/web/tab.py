@@ -69,11 +69,11 @@ class Tab:
 
     # Looking.
 
-    async def view(self) -> View:
-        """The page as it is, once what is loading has loaded."""
+    async def view(self, fresh: bool = False) -> View:
+        """The page as it is, once what is loading has loaded. `fresh`: the ids of its elements begin anew."""
         for _ in range(10):
             await self._wait()
-            found = await self._look("settled")
+            found = await self._look("settled", fresh)
             if found is not None and not self.loading:
                 return View.of(found)
         raise SandboxError(f"{self.page.url} does not come to rest")

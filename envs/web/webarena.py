@@ -15,6 +15,7 @@ from palestra.envs.web.gateway import App
 from palestra.envs.web.observation import View
 from palestra.envs.web.session import Session
 from palestra.envs.web.tab import STEP_MS
+from palestra.envs.web.target import WebTarget
 from palestra.envs.web.upstream import upstream
 from palestra.rewards.score import GraderError
 from palestra.rewards.webarena import KINDS, page_content, string_match, url_match
@@ -24,7 +25,7 @@ from palestra.trajectories.model import Score
 NAME, VERSION = "webarena", "1"
 
 
-class WebArena:
+class WebArena(WebTarget):
     """One episode of one task of WebArena."""
 
     warm = ""
@@ -36,14 +37,14 @@ class WebArena:
         self.sites: Mapping[str, App] = {host: upstream(url) for host, url in self._data["sites"].items()}
         self._last = ""
 
-    async def begin(self, session: Session, task: Task) -> str:
+    async def begin(self, session: Session, task: Task) -> tuple[str, View]:
         """Open the start pages, each in a tab."""
         await session.forget()
         first, *others = self._data["start_url"].split(" |AND| ")
         await session.goto(first)
         for url in others:
             await session.open_tab(url)
-        return task.instruction
+        return task.instruction, await session.view()
 
     async def after_step(self, session: Session) -> bool:
         """Let time pass; only the agent ends an episode."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,11 @@ from palestra.tasks.task import Budget, Task
 from palestra.trajectories.model import Score
 
 SLOW_S = 60.0
+LATE_S = 0.4
+PICTURE = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAoAAAAKCAAAAACoWZBhAAAAEElEQVR4nGOMYoABJgaaMwErDABuaONAZwAAAABJRU5ErkJggg=="
+)
+"""10 x 10 pixels; /late.png comes after LATE_S."""
 
 
 class HostileSite:
@@ -36,6 +42,7 @@ class HostileSite:
 
     async def _answer(self, scope: dict[str, Any], receive: App, send: App) -> None:
         path, status = scope["path"], 200
+        body = self.pages.get(path, "<p>nothing</p>").encode()
         headers = [(b"content-type", b"text/html; charset=utf-8")]
         if path == "/win" and scope["method"] == "POST":
             self.wins += 1
@@ -50,8 +57,11 @@ class HostileSite:
             ]
         elif path == "/worker.js":
             headers = [(b"content-type", b"text/javascript")]
+        elif path == "/late.png":
+            await asyncio.sleep(LATE_S)
+            headers, body = [(b"content-type", b"image/png")], PICTURE
         await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": self.pages.get(path, "<p>nothing</p>").encode()})
+        await send({"type": "http.response.body", "body": body})
 
 
 def build(pages: Mapping[str, str]) -> HostileSite:

@@ -28,23 +28,21 @@ from palestra.cli.play import watched
 from palestra.cli.progress import progress
 from palestra.cli.train import step_line
 from palestra.evaluation.passk import collect, pass_at_k
-from palestra.harness_proxy.engines.scripted import ScriptedEngine
 from palestra.harness_proxy.rendering import Rendering
-from palestra.rollouts.harnesses import Demonstrator
 from palestra.rollouts.local import child_engine, local
 from palestra.rollouts.runner import RunSpec, group_jobs
 from palestra.tasks.registry import load_tasks
 from palestra.tasks.sql.vocabulary import WORDS
 from palestra.tasks.task import Task
+from palestra.training.apprentice import Teacher, imitate
 from palestra.training.config import TrainConfig
 from palestra.training.demonstrations import CarelessAgent
 from palestra.training.policy import Policy
 from palestra.training.recipe import Recipe, training
-from palestra.training.tiny import byte_tokenizer, phrase_tokenizer, save_model_dir, save_tokenizer
+from palestra.training.tiny import phrase_tokenizer, save_model_dir
 from palestra.training.trainer import StepResult, read_history
-from palestra.training.warmstart import WarmStart, warm_start
+from palestra.training.warmstart import WarmStart
 from palestra.trajectories.model import Rollout, Sampling, Trajectory
-from palestra.trajectories.sample import samples
 from palestra.trajectories.store import Store
 
 TASKS = "sql-tiny"
@@ -125,38 +123,28 @@ class Demo:
         target = self.run_dir / "model"
         if (target / "model.safetensors").exists():
             return
-        letters = self.run_dir / "bytes"
-        save_tokenizer(letters, byte_tokenizer())
-        tasks = random.Random(self.config.seed).sample(self._train, 200)
-        rendering = Rendering.load(letters)
-        shown = await self._play_demonstrations(rendering, tasks, None, "reading the world")
-        texts = [rendering.decode(s.ids.tolist()) for t in shown for s in samples(t)]
-        tokenizer = phrase_tokenizer(texts, WORDS)
+        teacher = self._teacher(random.Random(self.config.seed).sample(self._train, 200))
+        with progress(self.console, "reading the world", len(teacher.tasks)) as advance:
+            tokenizer = phrase_tokenizer(await teacher.texts(on_done=advance), WORDS)
         sizes = {"hidden": self.config.hidden, "layers": self.config.layers}
         save_model_dir(target, tokenizer, seed=self.config.seed, **sizes)
-        shutil.rmtree(letters)
 
     async def _demonstrate(self, store: Store) -> list[Trajectory]:
-        tasks = random.Random(self.config.seed + 1).sample(self._train, self.config.demonstrations)
+        sampled = random.Random(self.config.seed + 1).sample(self._train, self.config.demonstrations)
         rendering = Rendering.load(self.run_dir / "model")
-        return await self._play_demonstrations(rendering, tasks, store, "demonstrations")
+        with progress(self.console, "demonstrations", len(sampled)) as advance:
+            return await self._teacher(sampled).show(rendering, store=store, on_done=advance)
 
-    async def _play_demonstrations(
-        self, rendering: Rendering, tasks: Sequence[Task], store: Store | None, title: str
-    ) -> list[Trajectory]:
-        demonstrator = Demonstrator(CarelessAgent(self.config.carelessness, self.config.seed).play)
-        engine = ScriptedEngine(rendering, demonstrator.reply)
-        spec = RunSpec("demonstrations", "train", self.config.seed)
-        async with local(engine, rendering, harness=demonstrator, store=store) as stack:
-            with progress(self.console, title, len(tasks)) as advance:
-                return await stack.runner.run(group_jobs(tasks, 1), spec, lambda _: advance())
+    def _teacher(self, tasks: Sequence[Task]) -> Teacher:
+        agent = CarelessAgent(self.config.carelessness, self.config.seed)
+        return Teacher(agent.play, tasks, self.config.seed)
 
     def _warm_start(self, demonstrations: Sequence[Trajectory]) -> None:
-        policy = Policy.load(self.run_dir / "model")
-        views = [s for t in demonstrations for s in samples(t)]
+        model, warm = self.run_dir / "model", self.run_dir / "warm"
         with progress(self.console, "warm start", self.config.warm.steps) as advance:
-            warm_start(policy, views, self.config.warm, lambda step, loss: advance(f"loss {loss:.3f}"))
-        policy.save(self.run_dir / "warm", tokenizer=self.run_dir / "model" / "tokenizer.json")
+            imitate(
+                model, demonstrations, self.config.warm, warm, lambda step, loss: advance(f"loss {loss:.3f}")
+            )
 
     async def _evaluate(self, store: Store, name: str, model: Path, version: int) -> None:
         """Play the test split with the weights in `model`."""

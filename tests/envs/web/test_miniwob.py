@@ -77,6 +77,14 @@ def test_a_page_that_was_played_before_looks_as_a_new_one(start: Start) -> None:
         assert play(used, task, 25) == play(fresh, task, 25), page
 
 
+def test_a_drag_out_of_a_list_box_is_refused(start: Start) -> None:
+    env = start(make("click-scroll-list", "test", 9))
+    first, *_, last = [e.id for e in env.view.elements if e.role == "option"][:4]
+    assert "has to end in it" in env.step(f"drag {first} 60,300")[0]
+    env.step(f"drag {first} {last}")
+    assert len([e for e in env.view.elements if "selected" in e.states]) == 4
+
+
 def test_no_decay_by_time(start: Start) -> None:
     env = start(make("click-test", "test", 4))
     for _ in range(10):

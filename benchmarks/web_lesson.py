@@ -1,0 +1,119 @@
+"""Pages of MiniWoB++ for `learning.py` and `web_learning.py`: a real browser as what a small policy learns in.
+
+The pages ask for one to three clicks on what the goal names. Whoever shows them knows the solution and is
+absent-minded: most of his clicks go anywhere.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+import gymnasium
+from rich.console import Console
+
+from palestra.cli.progress import progress
+from palestra.envs.tools import parse_action
+from palestra.envs.web.miniwob_oracles import ORACLES
+from palestra.envs.web.observation import Element, View
+from palestra.rollouts.world import World
+from palestra.tasks.task import TaskSet
+from palestra.tasks.web.miniwob import make
+from palestra.training.apprentice import Teacher, learned
+from palestra.training.demonstrations import tool_call
+from palestra.training.warmstart import WarmStart
+
+ENV_ID = "benchmarks/Clicks-v0"
+PAGES = ("click-test-2", "click-button", "click-dialog-2", "click-tab", "click-widget", "focus-text-2",
+         "click-button-sequence", "click-collapsible")  # fmt: skip
+TURNS = 4
+CARE = 0.35
+"""Share of the demonstrated clicks that are the solution's; the others go to any element."""
+DEMONSTRATIONS = 320
+CONCURRENCY = 12
+_NAME = re.compile(r'^ *\[\d+\] \w+ "([^"]*)"', re.MULTILINE)
+_ELEMENT = re.compile(r'( *)\[(\d+)\] (\S+)(?: "((?:[^"\\]|\\.)*)")?(.*)')
+
+
+def load() -> TaskSet:
+    """2,000 episodes to learn on and 200 with other seeds to look at, the pages in turn."""
+    seeds = {"train": range(2000), "test": range(200_000, 200_200)}
+    tasks = [
+        make(PAGES[n % len(PAGES)], split, seed, TURNS).model_copy(update={"env": ENV_ID})
+        for split, of in seeds.items()
+        for n, seed in enumerate(of)
+    ]
+    return TaskSet("clicks", tasks)
+
+
+def seen(text: str) -> tuple[str, View]:
+    """(goal or what else stands above, page) of an observation."""
+    found = [_ELEMENT.fullmatch(line) for line in text.splitlines()]
+    elements = tuple(
+        Element(len(m[1]) // 2, int(m[2]), m[3], m[4] or "", tuple(m[5].split()), None) for m in found if m
+    )
+    return text.partition("\n")[0], View("", "", elements, 0, (0, 0, 0), True)
+
+
+class Guide:
+    """Knows the solution of every page and is absent-minded."""
+
+    def __init__(self, seed: int) -> None:
+        """Choices depend on the seed and the task alone."""
+        self._seed = seed
+
+    def play(self, world: World) -> Iterator[str]:
+        """Replies in Qwen3's tool-call format, for a `Demonstrator`."""
+        rng = random.Random(f"{self._seed}/{world.task.id}")
+        goal, view = seen(world.observation)
+        solution = ORACLES[world.task.data["miniwob"]](goal, view)
+        wanted = _target(next(solution))
+        while True:
+            _, view = seen(world.observation)
+            there = [str(e.id) for e in view.elements]
+            target = wanted if rng.random() < CARE and wanted in there else rng.choice(there)
+            yield tool_call("click", target=target)
+            if target == wanted:
+                wanted = _next(solution, seen(world.observation)[1]) or wanted
+
+
+def _next(solution: Iterator[str], view: View) -> str | None:
+    try:
+        return _target(solution.send(view))  # type: ignore[attr-defined]
+    except (StopIteration, LookupError):
+        return None
+
+
+def _target(action: str) -> str:
+    name, arguments = parse_action(action) or ("", {})
+    return str(arguments["target"])
+
+
+def words(texts: Sequence[str]) -> Sequence[str]:
+    """The words of elements' names that stand in at least three of the texts."""
+    names = ({w for name in _NAME.findall(text) for w in re.findall(r"[A-Za-z]{2,}", name)} for text in texts)
+    return sorted(w for w, n in Counter(chain.from_iterable(names)).items() if n >= 3)
+
+
+async def prepare(directory: Path, seed: int, console: Console) -> Path:
+    """The policy of a seed: a random Qwen3 that has read what a Guide did. Where it is."""
+    tasks = random.Random(seed).sample(list(load().split("train")), DEMONSTRATIONS)
+    teacher = Teacher(Guide(seed).play, tasks, seed, CONCURRENCY)
+    config = WarmStart(steps=200, seed=seed)
+    with progress(console, "warm start", config.steps) as advance:
+        return await learned(
+            directory, teacher, words, config, on_step=lambda _, loss: advance(f"loss {loss:.3f}")
+        )
+
+
+gymnasium.register(
+    id=ENV_ID,
+    entry_point="palestra.envs.web.env:WebEnv",
+    kwargs={"tasks": f"{__name__}:load", "header": False},
+    disable_env_checker=True,
+    order_enforce=False,
+)
