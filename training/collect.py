@@ -51,11 +51,11 @@ class Collector:
         before, repeat = self._sampler.state_dict(), 0
         while True:
             prefix = f"{step:06d}.{repeat}/" if repeat else f"{step:06d}/"
-            known = len(self._store)
+            known = set(self._store.ids())
             collected = await self._rounds(step, prefix)
             if any(t.rollout.reward is not None for t in collected.trajectories):
                 return await self._with_baselines(step, prefix, collected)
-            if len(self._store) > known:
+            if any(t.rollout.rollout_id not in known for t in collected.trajectories):
                 raise AllFailedError(step + 1, [t.rollout.failure for t in collected.trajectories])
             self._sampler.load_state_dict(before)
             repeat += 1

@@ -8,6 +8,7 @@
 | loss, correction | what an update minimises | `training.losses.losses`, `corrections` |
 | proximal | near which policy it stays | `training.proximal.proximals` |
 | sampler | what is played | `training.samplers.samplers` |
+| pace | when the rollouts of the steps to come begin | `training.pace.paces` |
 | layout | how samples lie before the model | `training.layouts.layouts` |
 | optimizer | how weights follow the gradient | `training.optimizer.optimizers` |
 | replay | which older rollouts are trained again | `training.replay.replays` |
@@ -39,6 +40,8 @@ class TrainConfig:
     staleness: int = 0
     """Versions that the policy of a rollout may be behind: so many steps are collected ahead, while updates run.
     Above 0, take a `proximal` and a `correction` that allow for it."""
+    pace: str = "in_turn"
+    pace_options: Options = field(default_factory=dict)
     replay: str = "none"
     replay_options: Options = field(default_factory=dict)
 

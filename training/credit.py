@@ -10,7 +10,7 @@ import numpy as np
 
 from palestra.training.advantages import adjusters, estimators, reshapers
 from palestra.training.config import TrainConfig
-from palestra.training.decisions import Decisions, decisions
+from palestra.training.decisions import Decisions, LogRatios, decisions
 from palestra.training.replay import Entry
 from palestra.training.table import StepTable
 from palestra.trajectories.model import FloatArray, Trajectory
@@ -55,11 +55,22 @@ def needs_baseline(config: TrainConfig) -> bool:
     return config.estimator == "remax"
 
 
+def needs_reference(config: TrainConfig) -> bool:
+    """Whether credit is computed from the log-probabilities of the policy that a run began with."""
+    return any(change["name"] == "confidence_punished" for change in config.adjust)
+
+
 def give_credit(
-    trajectories: Sequence[Trajectory], config: TrainConfig, baselines: Mapping[str, float] | None = None
+    trajectories: Sequence[Trajectory],
+    config: TrainConfig,
+    baselines: Mapping[str, float] | None = None,
+    log_ratios: LogRatios | None = None,
 ) -> Credit:
-    """Rewards reshaped, the estimator, advantages adjusted; `baselines` as in `decisions`."""
-    rows = decisions(trajectories, baselines)
+    """Rewards reshaped, the estimator, advantages adjusted; `baselines` and `log_ratios` as in `decisions`.
+
+    Raises MissingColumnError where the rollouts lack what the estimator needs.
+    """
+    rows = decisions(trajectories, baselines, log_ratios)
     return Credit(rows, advantages(rows.table, config))
 
 

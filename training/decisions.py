@@ -43,7 +43,15 @@ class Decisions:
     keys: list[tuple[str, int]]
 
 
-def decisions(trajectories: Sequence[Trajectory], baselines: Mapping[str, float] | None = None) -> Decisions:
+LogRatios = Mapping[tuple[str, int], float]
+"""log(policy / reference policy), summed over the tokens of a decision, by (rollout id, Call.seq)."""
+
+
+def decisions(
+    trajectories: Sequence[Trajectory],
+    baselines: Mapping[str, float] | None = None,
+    log_ratios: LogRatios | None = None,
+) -> Decisions:
     """The step table of recorded rollouts: one row per trained call.
 
     A row's reward is the sum over the steps its call caused; what the score holds beyond that (an outcome graded
@@ -53,15 +61,21 @@ def decisions(trajectories: Sequence[Trajectory], baselines: Mapping[str, float]
     Optional columns, of RECORDED: `node` names a decision by all tokens up to it, so rollouts share it for as long as
     they went the same way; `action` is the first action; `duration_s` of its steps; `logprob` the mean over its
     tokens; `energy` sums (1 - p)^2, its value where the rest of the probability is spread thin and a lower bound
-    elsewhere; `process` the rewards of its steps but the one that ended the episode; `weight` 1. With `baselines`,
-    scores of a greedy rollout by group id, also `baseline`; a group without one is not valid, since there is nothing
-    to compare it with.
+    elsewhere; `process` the rewards of its steps but the one that ended the episode; `weight` 1. Where the world of
+    every scored rollout knows an expert, also `matched`: an action of the decision was the expert's. With
+    `baselines`, scores of a greedy rollout by group id, also `baseline`; a group without one is not valid, since there
+    is nothing to compare it with. With `log_ratios`, of every decision with tokens in a scored rollout, `log_ratio`.
     """
     rows = [row for t in trajectories for row in _rows(t)]
     names: tuple[str, ...] = ("group", "rollout", "turn", "reward", "anchor", "valid", "tokens", *RECORDED)
+    if all(_knows_expert(t) for t in trajectories):
+        names = (*names, "matched")
     if baselines is not None:
         names = (*names, "baseline")
         rows = [row | _compared(row, baselines) for row in rows]
+    if log_ratios is not None:
+        names = (*names, "log_ratio")
+        rows = [row | {"log_ratio": _log_ratio(row, log_ratios)} for row in rows]
     assert EXTRAS.keys() >= set(RECORDED)
     columns: dict[str, list[Any]] = {name: [row[name] for row in rows] for name in names}
     keys = [(row["rollout"], row["seq"]) for row in rows]
@@ -96,12 +110,21 @@ def _rows(t: Trajectory) -> Iterator[dict[str, Any]]:
             "process": sum(s.reward for s in steps if not (s.terminated or s.truncated)),
             "weight": 1.0,
             "branch": branches[turn],
+            "matched": any(s.matched for s in steps),
         }
+
+
+def _knows_expert(t: Trajectory) -> bool:
+    return t.rollout.reward is None or not t.steps or any(s.matched is not None for s in t.steps)
 
 
 def _compared(row: Mapping[str, Any], baselines: Mapping[str, float]) -> dict[str, Any]:
     group = row["group"]
     return {"baseline": baselines.get(group, 0.0), "valid": row["valid"] and group in baselines}
+
+
+def _log_ratio(row: Mapping[str, Any], log_ratios: LogRatios) -> float:
+    return log_ratios[row["rollout"], row["seq"]] if row["valid"] and row["tokens"] else 0.0
 
 
 def _rewards(t: Trajectory, calls: Sequence[Call], caused: dict[int, list[EnvStep]]) -> list[float]:

@@ -8,6 +8,7 @@ TrainingError
   - CheckpointError   a checkpoint is incomplete or does not fit this run
   - AllFailedError    no rollout of a step has a reward
   - ConfigError       a setting names what does not exist, or holds an impossible value (also a ValueError)
+  - MissingColumnError  a step table lacks a column that an estimator needs (also a ValueError)
 """
 
 from __future__ import annotations
@@ -67,6 +68,16 @@ class CheckpointError(TrainingError):
 
 class ConfigError(TrainingError, ValueError):
     """Raised when a setting names what does not exist, or holds an impossible value."""
+
+
+class MissingColumnError(TrainingError, ValueError):
+    """Raised when a step table lacks a column that an estimator or a change needs."""
+
+    def __init__(self, name: str, meaning: str, source: str) -> None:
+        super().__init__(
+            f"column {name!r} is needed and not there: {meaning}. {source}; a table of your own brings it as "
+            f"StepTable.from_columns(..., {name}=...)"
+        )
 
 
 class AllFailedError(TrainingError):

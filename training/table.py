@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from palestra.training.errors import MissingColumnError
 from palestra.trajectories.model import BoolArray, IntArray
 
 Float64Array = npt.NDArray[np.float64]
@@ -84,9 +85,9 @@ class StepTable:
         return {name: getattr(self, name) for name in names} | dict(self.extras)
 
     def extra(self, name: str) -> npt.NDArray[Any]:
-        """An optional column, shape (S,). Raises ValueError where the table was made without it."""
+        """An optional column, shape (S,). Raises MissingColumnError where the table was made without it."""
         if name not in self.extras:
-            raise ValueError(f"column {name!r} is needed: give StepTable.from_columns(..., {name}=...)")
+            raise MissingColumnError(name, *_SOURCES.get(name, ("an optional column", _RECORDED)))
         return self.extras[name]
 
     def time_order(self) -> npt.NDArray[np.intp]:
@@ -146,8 +147,9 @@ EXTRAS: Mapping[str, Callable[[Sequence[Any]], npt.NDArray[Any]]] = {
     "weight": _floats,
     "branch": _anchors,
 }
-"""Optional columns, and how their values are read. Recorded rollouts fill in those of `training.decisions.RECORDED`,
-and `baseline` where the estimator asks for it; matched, value and log_ratio are for tables from elsewhere.
+"""Optional columns, and how their values are read. Recorded rollouts fill in those of `training.decisions.RECORDED`;
+`matched` where their world knows an expert; `baseline` and `log_ratio` where a run's config asks for them. `value` is
+for tables from elsewhere, since there is no critic here.
 
 node        names the node of a tree of rollouts that the decision is: equal where rollouts share it; None: no node
 action      names the action taken; None: unknown
@@ -162,3 +164,24 @@ process     reward of the decision itself, judged step by step and in no way par
 weight      factor on the decision's advantage, for an adjustment
 branch      names the sub-agent that decided, within its rollout; None: the agent itself
 """
+
+_RECORDED = "Recorded rollouts have it"
+_SOURCES: Mapping[str, tuple[str, str]] = {
+    "matched": (
+        "whether each action was the expert's",
+        "Recorded rollouts have it in worlds that go along an expert's path, such as web-offline",
+    ),
+    "value": (
+        "a critic's estimate of the return from each decision on",
+        "Recorded rollouts have none, since no critic is trained here",
+    ),
+    "log_ratio": (
+        "log(policy / reference policy) of each decision",
+        "A training run computes it where `adjust` names confidence_punished",
+    ),
+    "baseline": (
+        "the score of a greedy rollout of the same task",
+        "A training run plays one where `estimator` is remax",
+    ),
+}
+"""What a column that may be missing means, and where it comes from."""

@@ -38,6 +38,7 @@ from palestra.training.config import TrainConfig
 from palestra.training.credit import Credit, give_credit
 from palestra.training.engine import TrainableEngine
 from palestra.training.errors import CheckpointError, TrainingError, VersionError
+from palestra.training.pace import paces
 from palestra.training.policy import Policy
 from palestra.training.replay import Entry, replays
 from palestra.training.samplers import samplers
@@ -103,7 +104,15 @@ class Trainer:
         self._engine, self._store, self._tokenizer, self._rest = engine, store, tokenizer, rest
         self.sampler = samplers[config.sampler](tasks, config.seed, **config.sampler_options)
         collector = Collector(config, runner, store, self.sampler)
-        self._ahead = Ahead(collector, self.sampler, tasks, staleness=config.staleness, steps=config.steps)
+        batch = config.groups_per_step * config.group_size
+        self._ahead = Ahead(
+            collector,
+            self.sampler,
+            tasks,
+            staleness=config.staleness,
+            steps=config.steps,
+            pace=paces[config.pace](config.staleness, batch, **config.pace_options),
+        )
         self._replay = replays[config.replay](config.seed, **config.replay_options)
         self._updater = Updater(policy, config)
         self._checkpoints = Checkpoints(run_dir / "checkpoints")
@@ -162,15 +171,19 @@ class Trainer:
         collected = await self._ahead.take(self.step)
         rolled_out = time.perf_counter()
         self._check_versions(collected.trajectories)
-        credit = give_credit(collected.trajectories, self.config, collected.baselines)
-        self._keep_advantages(collected.trajectories, credit.by_call())
-        batches = self._batches(self._chosen(collected, credit))
         if self._rest is not None:
             await self._rest()
+        credit = await self._credit(collected)
+        self._keep_advantages(collected.trajectories, credit.by_call())
+        batches = self._batches(self._chosen(collected, credit))
         update = await asyncio.to_thread(self._updater.run, batches, self.step)
         self._ahead.trained(self.step, collected.groups)
         seconds = (rolled_out - started, time.perf_counter() - rolled_out)
         return self._result(collected.trajectories, credit.informative, update, seconds)
+
+    async def _credit(self, collected: Collected) -> Credit:
+        log_ratios = await asyncio.to_thread(self._updater.log_ratios, collected.trajectories)
+        return give_credit(collected.trajectories, self.config, collected.baselines, log_ratios)
 
     def _check_versions(self, trajectories: Sequence[Trajectory]) -> None:
         """Raises VersionError for a rollout of weights that this step may not train on."""

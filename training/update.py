@@ -7,7 +7,6 @@ with tokens of older policies, replayed or stale, cannot be checked so; their ve
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,8 @@ from torch import Tensor
 
 from palestra.training.batch import Batch
 from palestra.training.config import TrainConfig
+from palestra.training.credit import needs_reference
+from palestra.training.decisions import LogRatios
 from palestra.training.errors import ConfigError, DivergedError, OutOfMemoryError, UnfaithfulError
 from palestra.training.layouts import MicroBatch
 from palestra.training.losses import Objective, learning_rate_scale
@@ -24,20 +25,24 @@ from palestra.training.losses.segments import dense, sums
 from palestra.training.optimizer import optimizers
 from palestra.training.policy import Policy
 from palestra.training.proximal import proximals
+from palestra.training.reference import Reference
 from palestra.training.sharded import Team, meeting, whole
+from palestra.trajectories.model import Trajectory
+from palestra.trajectories.sample import samples
 
 
 class Updater:
     """Improves `policy` as `config` says. Its state is that of the optimizer and the proximal policy."""
 
     def __init__(self, policy: Policy, config: TrainConfig) -> None:
-        """`policy` as it is now is what a KL penalty pulls towards.
+        """`policy` as it is now is what a KL penalty pulls towards, and what `log_ratios` compare with.
 
-        Raises ConfigError for a KL penalty with sharded weights, which cannot be copied.
+        Raises ConfigError for either with sharded weights, which cannot be copied.
         """
-        if config.kl_weight and policy.team.size > 1:
+        referred = bool(config.kl_weight) or needs_reference(config)
+        if referred and policy.team.size > 1:
             raise ConfigError(
-                "kl_weight needs one process: weights that are sharded over several have no copy"
+                "kl_weight and confidence_punished need one process: weights that are sharded over several have no copy"
             )
         self._policy, self._config = policy, config
         self._optimizer = optimizers[config.optimizer](
@@ -45,7 +50,7 @@ class Updater:
         )
         self._proximal = proximals[config.proximal](**config.proximal_options)
         self._objective = objective(config)
-        self._reference = Policy(copy.deepcopy(policy.model), policy.options) if config.kl_weight else None
+        self._reference = Reference(policy) if referred else None
         self.token_budget = config.token_budget
         """Of a micro-batch; smaller than configured after memory ran out."""
 
@@ -126,7 +131,8 @@ class Updater:
             if first:
                 total["logprob_gap"] = max(total["logprob_gap"], self._checked(logprobs, rows, version))
             old = before if before is not None else self._proximal.approximate(logprobs, rows, version)
-            result = self._objective(logprobs, entropy, rows.tokens(old, self._reference_logprobs(rows)))
+            reference = self._reference.logprobs(rows) if self._reference and self._config.kl_weight else None
+            result = self._objective(logprobs, entropy, rows.tokens(old, reference))
             result.loss.backward()  # type: ignore[no-untyped-call]
             log_ratios.append(sums(old - rows.logprobs, *dense(rows.sequence)))
             total["loss"] += float(result.loss.detach())
@@ -136,6 +142,13 @@ class Updater:
         sums_over_team = {n: team.total(total[n]) for n in ("loss", "entropy", "kl", "clipped")}
         return total | sums_over_team | {"grad_norm": self._step(team.every(torch.cat(log_ratios)))}
 
+    def log_ratios(self, trajectories: Sequence[Trajectory]) -> LogRatios | None:
+        """log(sampling policy / reference) of the decisions of scored rollouts, where credit is computed from it."""
+        if self._reference is None or not needs_reference(self._config):
+            return None
+        views = [s for t in trajectories if t.rollout.reward is not None for s in samples(t)]
+        return self._reference.log_ratios(views, self._config)
+
     def _mine(self, batch: Batch) -> list[MicroBatch]:
         """What this process computes of `batch`."""
         device = torch.device(self._policy.options.device)
@@ -143,13 +156,6 @@ class Updater:
 
     def _cut(self, batch: Batch) -> list[MicroBatch]:
         return list(batch.micro_batches(self.token_budget, self._config.layout))
-
-    def _reference_logprobs(self, rows: MicroBatch) -> Tensor | None:
-        if self._reference is None:
-            return None
-        self._reference.temperature = self._policy.temperature
-        with torch.no_grad():
-            return self._reference.logprobs(rows)[0]
 
     def _step(self, log_ratios: Tensor) -> float:
         """Follow the gradients; returns their norm before it was clipped. `log_ratios`: of each sequence."""

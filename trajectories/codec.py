@@ -41,7 +41,7 @@ from palestra.trajectories.model import (
     Trajectory,
 )
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the layout above; readers refuse newer ones."""
 
 _T = TypeVar("_T")

@@ -152,6 +152,8 @@ class EnvStep:
     """Of the state *after* the action."""
     valid_action: bool = True
     duration_s: float = 0.0
+    matched: bool | None = None
+    """Whether the action was the expert's, in a world that goes along an expert's path; None elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)

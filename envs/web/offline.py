@@ -29,6 +29,8 @@ class _Progress:
     """How far an episode is."""
 
     rewards: tuple[float, ...] = ()
+    turn: int | None = None
+    """Of the last action that was compared."""
     patched: int = 0
     failed: bool = False
 
@@ -53,7 +55,8 @@ class OfflineEnv(TaskEnv):
         step = self._steps[len(self._progress.rewards)]
         reward = action_reward({"type": type, "target": target, "value": value}, step["action"]).value or 0.0
         right = reward >= MATCH
-        progress = replace(self._progress, rewards=(*self._progress.rewards, reward))
+        rewards = (*self._progress.rewards, reward)
+        progress = replace(self._progress, rewards=rewards, turn=self._running().steps)
         if not right:
             progress = replace(
                 progress, patched=progress.patched + 1, failed=progress.patched >= self._patches
@@ -100,6 +103,11 @@ class OfflineEnv(TaskEnv):
         parts = {"progress": matched / total, "action_reward": sum(done.rewards) / total}
         why = f"{matched} of {total} actions matched, {done.patched} were put right"
         return Score(float(count == total and matched == total), True, parts, NAME, VERSION, why)
+
+    def _matched(self) -> bool:
+        """An action that could not be compared is not the expert's."""
+        done = self._progress
+        return done.turn == self._running().steps - 1 and done.rewards[-1] >= MATCH
 
     def _freeze(self) -> _Progress:
         return self._progress

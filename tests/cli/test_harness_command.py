@@ -53,8 +53,10 @@ def test_a_session_is_kept(palestra: Command, make_model: Command, tmp_path: Pat
     run = ("harness", "run", "openai-sdk", "Say something.", "--no-isolation", "--max-reply-tokens", "8")
     ended = palestra(*run, "--model", make_model(0), "--run-dir", tmp_path / "run")
     assert ended.status == 0, ended
-    assert "recorded 1 calls, 8 sampled tokens" in ended.err
     with Store.open(tmp_path / "run" / "store") as store:
         (rollout,) = store.rollouts()
+        sampled = sum(len(node.logprobs) for node in store.get(rollout.rollout_id).nodes)
+    assert 1 <= sampled <= 8, "a model with random weights may end its reply early"
+    assert f"recorded 1 calls, {sampled} sampled tokens" in ended.err
     assert (rollout.rollout_id, rollout.harness, rollout.mode) == ("openai-sdk-1", "openai-sdk", "eval")
     assert "Say something." in palestra("show", tmp_path / "run", "openai-sdk-1").out

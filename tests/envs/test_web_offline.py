@@ -42,6 +42,16 @@ def test_progress_is_told_apart_from_success() -> None:
     assert last[1] == 0.0 and env.score().parts["progress"] == pytest.approx(2 / 3)
 
 
+def test_each_step_says_whether_it_was_the_experts() -> None:
+    env = OfflineEnv(patches=1)
+    _, begun = env.reset(options={"task": TASKS[0]})
+    wrong = [env.step("no call")[-1], env.step(act(type=" "))[-1], env.step(act(type="type"))[-1]]
+    right = [env.step(action)[-1] for action in env.solution()[1:2]]
+    assert not begun["matched"]
+    assert [info["matched"] for info in wrong + right] == [False, False, False, True]
+    assert env.step("no call")[-1]["matched"] is False
+
+
 def write(path: Path, *records: Any) -> Path:
     path.write_text("\n".join(map(json.dumps, records)))
     return path

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,10 +15,15 @@ import torch
 from tokenizers import Tokenizer
 
 from palestra.envs.env import TaskEnv
+from palestra.harness_proxy.engines.embedded.engine import TorchEngine
+from palestra.harness_proxy.rendering import Rendering
 from palestra.harness_proxy.testing import make_tiny_tokenizer
+from palestra.rollouts.local import local
 from palestra.tasks.task import Budget, Task, TaskSet
+from palestra.training.config import TrainConfig
 from palestra.training.policy import Policy
 from palestra.training.tiny import save_model_dir
+from palestra.training.trainer import Trainer
 from palestra.trajectories.model import (
     Call,
     EnvStep,
@@ -30,6 +36,8 @@ from palestra.trajectories.model import (
     Trajectory,
 )
 from palestra.trajectories.sample import Sample
+from palestra.trajectories.store import Store
+from tiny_training import CONFIG, MakeTrainer
 
 torch.set_num_threads(1)
 
@@ -65,18 +73,22 @@ def policy(model_dir: Path) -> Policy:
 
 
 class Parity(TaskEnv):
-    """Three turns of any text. Scores 1 where the agent's words have an even number of bytes in all."""
+    """Three turns of any text. Scores 1 where the agent's words have an even number of bytes in all.
+
+    The expert, where the task has one, says an even number of bytes at once.
+    """
 
     family: ClassVar[str] = "parity"
 
     def _begin(self, task: Task) -> str:
         if task.data.get("broken"):
             raise RuntimeError("no world for this task")
-        self._bytes, self._turns = 0, 0
+        self._bytes, self._turns, self._said = 0, 0, 0
         return task.instruction
 
     def _on_text(self, text: str) -> str:
-        self._bytes += len(text.encode())
+        self._said = len(text.encode())
+        self._bytes += self._said
         self._turns += 1
         if self._turns == 3:
             self.finish()
@@ -84,6 +96,9 @@ class Parity(TaskEnv):
 
     def _anchor(self) -> str:
         return f"{self._turns}/{self._bytes % 2}"
+
+    def _matched(self) -> bool | None:
+        return self._said % 2 == 0 if self.task.data.get("expert") else None
 
     def _score(self) -> Score:
         return Score(float(self._bytes % 2 == 0), True)
@@ -113,6 +128,33 @@ def parity_tasks() -> Callable[..., TaskSet]:
         return TaskSet("parity", tasks)
 
     return make
+
+
+@pytest.fixture
+async def make_trainer(
+    model_dir: Path, parity_tasks: Callable[..., TaskSet], tmp_path: Path
+) -> AsyncIterator[MakeTrainer]:
+    """`await make_trainer(config, tasks=, run_dir=)`: a trainer over the embedded engine, closed at the end."""
+    async with AsyncExitStack() as stack:
+
+        async def make(
+            config: TrainConfig = CONFIG,
+            *,
+            tasks: TaskSet | None = None,
+            run_dir: Path | None = None,
+            name: str = "run",
+            deterministic: bool = False,
+        ) -> Trainer:
+            where = run_dir or tmp_path / name
+            engine = TorchEngine.load(model_dir, deterministic=deterministic)
+            rendering = Rendering.load(model_dir)
+            store = stack.enter_context(Store.open(where / "store", write=True))
+            running = await stack.enter_async_context(local(engine, rendering, store=store))
+            learnt = tasks or parity_tasks(6)
+            policy, tokenizer = Policy.load(model_dir), model_dir / "tokenizer.json"
+            return Trainer(config, policy, engine, running.runner, store, learnt, where, tokenizer)
+
+        yield make
 
 
 MakeRollout = Callable[..., Trajectory]

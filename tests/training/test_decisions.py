@@ -173,6 +173,25 @@ class TestBranches:
         assert decisions([t]).table.reward.tolist() == [1.0, 0.0]
 
 
+class TestExperts:
+    def test_a_decision_matches_where_one_of_its_actions_was_the_experts(
+        self, make_rollout: MakeRollout
+    ) -> None:
+        t = make_rollout("a", [(0, 0.0, "s"), (0, 0.0, "s"), (1, 0.0, "t")], calls=3)
+        steps = [replace(s, matched=m) for s, m in zip(t.steps, [False, True, False], strict=True)]
+        got = decisions([replace(t, steps=tuple(steps))]).table.extra("matched")
+        assert got.tolist() == [True, False, False], "nor does one without an action"
+
+    def test_rollouts_of_a_world_without_an_expert_have_no_such_column(
+        self, make_rollout: MakeRollout
+    ) -> None:
+        t = make_rollout("a", [(0, 0.0, "s")], calls=1)
+        known = replace(t, steps=tuple(replace(s, matched=True) for s in t.steps))
+        failed = make_rollout("b", [(0, 0.0, "s")], calls=1, score=None)
+        assert "matched" in decisions([known, failed]).table.extras
+        assert "matched" not in decisions([known, t]).table.extras
+
+
 def group_of(make_rollout: MakeRollout, scores: list[float | None], group: str = "g") -> list[Trajectory]:
     return [
         make_rollout(f"{group}{i}", [(0, 0.0, "s"), (1, 0.0, "st"[i % 2])], score=score, group=group)

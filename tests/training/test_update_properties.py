@@ -56,7 +56,7 @@ class Watched(Updater):
 
     def _step(self, log_ratios: Tensor) -> float:
         self.gradient = torch.cat([p.grad.flatten() for p in self._policy.parameters() if p.grad is not None])
-        self.log_ratios = log_ratios
+        self.seen_ratios = log_ratios
         return 0.0
 
 
@@ -201,10 +201,10 @@ def test_the_step_is_scaled_by_the_effective_sample_size(model_dir: Any, make_sa
     batch.logprobs[np.flatnonzero(batch.loss_mask)[:2]] -= 8.0
     updater = Watched(policy, replace(CONFIG, proximal="step", scale_by_ess=True))
     updater.run([batch], VERSION)
-    assert updater.log_ratios.shape == (3,)
+    assert updater.seen_ratios.shape == (3,)
     scales = list[float]()
     updater._optimizer.step = scales.append  # type: ignore[method-assign, assignment]
-    Updater._step(updater, updater.log_ratios)
+    Updater._step(updater, updater.seen_ratios)
     assert scales[0] == pytest.approx((1 / 3) ** 0.5, abs=0.02)
 
 

@@ -284,7 +284,7 @@ def test_fields_keep_their_places() -> None:
         ToolCall: "id name arguments",
         Trajectory: "rollout nodes calls steps tools",
     }
-    assert codec.SCHEMA == 1
+    assert codec.SCHEMA == 2, "2: EnvStep.matched"
     for record, names in first.items():
         found, known = dataclasses.fields(record), names.split()
         assert [f.name for f in found[: len(known)]] == known

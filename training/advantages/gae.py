@@ -22,7 +22,7 @@ def gae(
 
     Departures: every rollout counts once in mean and variance, not every token (quirk token-statistics).
 
-    Returns float32 (S,). Raises ValueError without `value`.
+    Returns float32 (S,). Raises MissingColumnError without `value`.
     """
     asked = quirks(compat, ["token-statistics"])
     weights = token_counts(table) if "token-statistics" in asked else rollout_shares(table)

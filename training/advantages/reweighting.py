@@ -36,8 +36,8 @@ def confidence_punished(advantages: FloatArray, table: StepTable, *, strength: f
     """A * (1 + strength * softplus(c)) where A < 0, c the column `log_ratio`: log(policy / reference) of the decision.
 
     What is wrong and grew more likely than under the reference is punished more. experimental: after ACE; softplus,
-    `strength`, and c as a sum over the decision's tokens are assumed. Recorded rollouts have no such column; a table
-    that comes with reference log-probabilities can bring it. Raises ValueError without `log_ratio`.
+    `strength`, and c as a sum over the decision's tokens are assumed. In a training run the reference is the policy
+    that it began with, one forward pass more. Raises MissingColumnError without `log_ratio`.
     """
     factor = 1.0 + strength * np.logaddexp(0.0, table.extra("log_ratio"))
     return np.where(advantages < 0, advantages * factor, advantages).astype(np.float32)

@@ -26,12 +26,12 @@ def ui_s1(
 
     Needs the column `matched`: whether the action was the expert's. Where it was not, the rollout went on from the
     expert's step, so credit ends there: G_t = r_t, and nothing is carried to turns before. A^E is GRPO's advantage.
-    Recorded rollouts have no such column, since none is played along an expert's path: it is for tables that bring it.
+    Rollouts have it in worlds that go along an expert's path, such as web-offline.
     Source: X-PLUG/MobileAgent UI-S1/uis1/core_uis1.py.
 
     Departures: those of `gigpo` (quirks row-statistics, lone-raw).
 
-    Returns float32 (S,). Raises ValueError without `matched`.
+    Returns float32 (S,). Raises MissingColumnError without `matched`.
     """
     episode = rollout_advantages(table, norm=norm, eps=eps, compat=compat)[table.rollout]
     counted = table.rollout_valid()[table.rollout]
