@@ -54,9 +54,9 @@ class Group:
     limits: Limits | None = None
     _seen: dict[Breach, int] = field(default_factory=dict)
 
-    def doors(self) -> list[Path]:
+    def doors(self, *, cpu: bool) -> list[Path]:
         """Files to which a process writes itself to come in. Each move costs, so unbounded CPU time needs none."""
-        needed = [name for name in self.paths if name != "cpu" or (self.limits and self.limits.cpus)]
+        needed = [name for name in self.paths if name != "cpu" or cpu]
         return list(dict.fromkeys(self.paths[name] / "cgroup.procs" for name in needed))
 
     def bound(self, limits: Limits) -> None:
@@ -95,12 +95,10 @@ class Groups:
         self._lock = threading.Lock()
 
     def take(self, limits: Limits) -> Group:
-        """A group that nobody uses, bound by `limits`."""
+        """A group that nobody uses, best one that is already bound by `limits`."""
         with self._lock:
-            self._free.sort(key=lambda g: g.limits == limits)
-            group = self._free.pop() if self._free else self._make()
-        group.bound(limits)
-        return group
+            fits = next((i for i, group in enumerate(self._free) if group.limits == limits), -1)
+            return self._free.pop(fits) if self._free else self._make()
 
     def give_back(self, group: Group) -> None:
         """All processes of the group have ended."""

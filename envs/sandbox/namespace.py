@@ -26,6 +26,7 @@ from pathlib import Path
 
 from palestra.envs.sandbox import agent, cgroups
 from palestra.envs.sandbox.base import Breach, Image, Limits, Outlets, Snapshot
+from palestra.envs.sandbox.berths import Berth, Berths
 from palestra.envs.sandbox.closing import Closing
 from palestra.envs.sandbox.errors import SandboxError, SandboxLostError
 from palestra.envs.sandbox.layers import Layer, Layers
@@ -51,8 +52,8 @@ class NamespaceBackend(Closing):
         if hierarchy:
             cgroups.reap(hierarchy)
         self._hierarchy = hierarchy
-        self._groups = cgroups.Groups(hierarchy) if hierarchy else None
         self._supervisor = Supervisor()
+        self._berths = Berths(self._supervisor, cgroups.Groups(hierarchy) if hierarchy else None)
         self._layers = Layers(self._supervisor)
         self._live: weakref.WeakSet[NamespaceSandbox] = weakref.WeakSet()
         self._lock = threading.Lock()
@@ -95,8 +96,7 @@ class NamespaceBackend(Closing):
         for sandbox in live:
             sandbox.close()
         self._supervisor.close()
-        if self._groups:
-            self._groups.close()
+        self._berths.close()
 
     def lacks(self) -> list[str]:
         """What this machine does not give to this user; empty where nothing is missing."""
@@ -114,31 +114,27 @@ class NamespaceBackend(Closing):
 
     def begin(self, name: str, layers: tuple[Layer, ...], limits: Limits, outlets: Outlets) -> _Room:
         """Start the processes of a sandbox."""
-        group = self._groups.take(limits) if self._groups else None
+        berth = self._berths.take(limits)
         self._layers.hold(layers)
         try:
-            return self._start(name, layers, limits, outlets, group)
+            room = self._start(name, layers, limits, outlets, berth)
         except BaseException:
             self._layers.let_go(layers)
-            if self._groups and group:
-                self._groups.give_back(group)
+            self._berths.give_back(berth.group)
             raise
+        self._berths.refill(limits)
+        return room
 
     def _start(
-        self,
-        name: str,
-        layers: tuple[Layer, ...],
-        limits: Limits,
-        outlets: Outlets,
-        group: cgroups.Group | None,
+        self, name: str, layers: tuple[Layer, ...], limits: Limits, outlets: Outlets, berth: Berth
     ) -> _Room:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         request: list[tuple[str, object]] = [
             ("id", name),
+            ("berth", berth.name),
             ("disk", limits.disk_bytes),
             ("inodes", max(10_000, limits.disk_bytes // _BYTES_PER_INODE)),
             *(("layer", layer.name) for layer in reversed(layers)),
-            *(("cgroup", door) for door in (group.doors() if group else ())),
         ]
         for port, path in outlets.sockets.items():
             request += [("port", port), ("socket", path)]
@@ -150,15 +146,14 @@ class NamespaceBackend(Closing):
         except BaseException:
             ours.close()
             raise
-        return _Room(name, pid, ours, layers, group)
+        return _Room(name, pid, ours, layers, berth.group)
 
     def end(self, room: _Room, *, keep: bool) -> tuple[Layer, ...]:
         """Kill all of a sandbox; its files become a layer, which the caller holds, or are dropped."""
         room.socket.close()
         with contextlib.suppress(SandboxLostError):
             self._supervisor.ask("end", [("id", room.name), ("pid", room.pid), ("keep", int(keep))])
-        if self._groups and room.group:
-            self._groups.give_back(room.group)
+        self._berths.give_back(room.group)
         self._layers.let_go(room.layers)
         return (Layer(room.name, permanent=False, holders=1),) if keep else ()
 
@@ -180,7 +175,7 @@ class NamespaceBackend(Closing):
     @property
     def bounded(self) -> bool:
         """Whether control groups bound memory and processes."""
-        return self._groups is not None
+        return self._hierarchy is not None
 
 
 class NamespaceSandbox(Machine):

@@ -16,6 +16,7 @@ static int agent_main(int argc, char **argv) {
     umask(022);
     for (int i = 3; i < argc && agent.port_count < MAX_PORTS; i++) agent.ports[agent.port_count++] = atoi(argv[i]);
     keep_agent_capabilities();
+    install_seccomp_filter();
     serve(&agent);
 }
 
