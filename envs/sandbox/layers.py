@@ -10,6 +10,9 @@ from pathlib import Path
 from palestra.envs.sandbox.errors import SandboxLostError, SandboxSetupError
 from palestra.envs.sandbox.supervisor import Supervisor
 
+UPPER = "u"
+"""The directory of what was written, among the files of a room."""
+
 
 @dataclass(slots=True, eq=False)
 class Layer:
@@ -18,6 +21,11 @@ class Layer:
     name: str
     permanent: bool
     holders: int = 0
+
+    @classmethod
+    def of_room(cls, room: str) -> Layer:
+        """What an ended room has written, held once."""
+        return cls(f"{room}/{UPPER}", permanent=False, holders=1)
 
 
 @dataclass(slots=True)
@@ -49,7 +57,7 @@ class Layers:
             for layer in layers:
                 layer.holders -= 1
                 if layer.holders == 0 and not layer.permanent:
-                    unused.append(layer.name)
+                    unused.append(layer.name.removesuffix(f"/{UPPER}"))
         for name in unused:
             with contextlib.suppress(SandboxLostError):
                 self.supervisor.ask("drop", [("id", name)])

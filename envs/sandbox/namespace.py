@@ -52,13 +52,13 @@ class NamespaceBackend(Closing):
         if hierarchy:
             cgroups.reap(hierarchy)
         self._hierarchy = hierarchy
+        _allow_many_files()
         self._supervisor = Supervisor()
         self._berths = Berths(self._supervisor, cgroups.Groups(hierarchy) if hierarchy else None)
         self._layers = Layers(self._supervisor)
         self._live: weakref.WeakSet[NamespaceSandbox] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._closed = False
-        _allow_many_files()
         self._reaper = Repeat(self.reap, REAP_EVERY_S)
         for lack in self.lacks():
             log.warning("namespace sandboxes: %s", lack)
@@ -142,20 +142,21 @@ class NamespaceBackend(Closing):
             request += [("name", shared), ("shared", path)]
         try:
             with theirs:
-                pid = int(self._supervisor.ask("create", request, theirs))
+                pid, mounts = map(int, self._supervisor.ask("create", request, theirs).split())
         except BaseException:
             ours.close()
             raise
-        return _Room(name, pid, ours, layers, berth.group)
+        return _Room(name, pid, mounts, ours, layers, berth.group)
 
     def end(self, room: _Room, *, keep: bool) -> tuple[Layer, ...]:
         """Kill all of a sandbox; its files become a layer, which the caller holds, or are dropped."""
         room.socket.close()
         with contextlib.suppress(SandboxLostError):
-            self._supervisor.ask("end", [("id", room.name), ("pid", room.pid), ("keep", int(keep))])
+            request = [("id", room.name), ("pid", room.pid), ("mounts", room.mounts), ("keep", int(keep))]
+            self._supervisor.ask("end", request)
         self._berths.give_back(room.group)
         self._layers.let_go(room.layers)
-        return (Layer(room.name, permanent=False, holders=1),) if keep else ()
+        return (Layer.of_room(room.name),) if keep else ()
 
     def hold(self, layers: tuple[Layer, ...]) -> None:
         self._layers.hold(layers)
@@ -326,12 +327,14 @@ class _Room:
 
     name: str
     pid: int
+    mounts: int
+    """The supervisor's descriptor of its mount namespace."""
     socket: socket.socket
     layers: tuple[Layer, ...]
     group: cgroups.Group | None
 
 
 def _allow_many_files() -> None:
-    """Every live sandbox holds a socket."""
+    """Every live sandbox holds one in this process and one in the supervisor."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

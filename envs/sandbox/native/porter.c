@@ -1,9 +1,14 @@
-/* Starts the processes that sandboxes will live in, before they are asked for: with namespaces of their own, in their
- * control groups, waiting for what to build (room.c). They are children of the supervisor, not of the porter.
+/* Does what the supervisor need not wait for, in the order in which it was told:
+ *   berth        + setup socket and doors of control groups: start a process that a sandbox will live in, with
+ *                namespaces of its own, in its groups, waiting for what to build (room.c). It is a child of the
+ *                supervisor, not of the porter.
+ *   drop [PATH]  + mount namespace of an ended sandbox, if any: take down its mounts, and that of its files
+ * A berth in a control group is begun after what was written in that group before has been wiped.
  */
 #include "sandbox.h"
 #include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -15,7 +20,7 @@ static void start(struct berth *berth) {
     if (berth->rootless) flags |= CLONE_NEWUSER;
     pid_t pid = syscall(SYS_clone, flags | CLONE_PARENT | SIGCHLD, 0, 0, 0, 0);
     if (pid == 0) {
-        close(ORDERS);
+        close(ORDERS), close(bare_ns), close(store_ns);
         live_in(berth);
     }
     char word[128];
@@ -23,14 +28,23 @@ static void start(struct berth *berth) {
     send(berth->setup, word, size, MSG_NOSIGNAL);
 }
 
+static void begin(struct message *m, int rootless) {
+    struct berth berth = {.setup = m->fds[0], .cgroup_count = m->fd_count - 1, .rootless = rootless};
+    memcpy(berth.cgroups, m->fds + 1, berth.cgroup_count * sizeof(int));
+    if (go(bare_ns)) perror("setns");
+    else start(&berth);
+}
+
+static void drop(const char *path) {
+    if (go(store_ns) || umount2(path, MNT_DETACH) || rmdir(path)) perror(path);
+}
+
 static void carry(int rootless) {
-    char word[8];
+    char order[256];
     struct message m;
-    close_from(ORDERS + 1);
-    while (receive_datagram(ORDERS, &m, word, sizeof word)) {
-        struct berth berth = {.setup = m.fds[0], .cgroup_count = m.fd_count - 1, .rootless = rootless};
-        memcpy(berth.cgroups, m.fds + 1, berth.cgroup_count * sizeof(int));
-        start(&berth);
+    while (receive_datagram(ORDERS, &m, order, sizeof order)) {
+        if (strcmp(order, "berth") == 0) begin(&m, rootless);
+        else if (strncmp(order, "drop /", 6) == 0) drop(order + 5);
         for (int i = 0; i < m.fd_count; i++) close(m.fds[i]);
     }
 }
@@ -38,11 +52,14 @@ static void carry(int rootless) {
 int start_porter(int rootless) {
     int ends[2];
     if (failed(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), "socketpair")) return -1;
-    pid_t pid = go(bare_ns) ? -1 : fork();
+    pid_t pid = fork();
     if (failed(pid, "start the porter")) return -1;
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        dup2(ends[1], ORDERS);
+        int kept[] = {fcntl(ends[1], F_DUPFD, 64), fcntl(bare_ns, F_DUPFD, 64), fcntl(store_ns, F_DUPFD, 64)};
+        for (int i = 0; i < 3; i++) dup2(kept[i], ORDERS + i);
+        bare_ns = ORDERS + 1, store_ns = ORDERS + 2;
+        close_from(ORDERS + 3);
         carry(rootless);
         _exit(0);
     }

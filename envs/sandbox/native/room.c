@@ -128,31 +128,36 @@ static void enter_root(void) {
     must(chdir("/"), "chdir");
 }
 
-/* Only these descriptors survive: 0-2 nothing, 3 the owner's, 4 /proc, 5 the supervisor's. */
-static void keep_descriptors(int control, int proc) {
+/* Only these descriptors survive: 0-2 nothing, 3 the owner's, 4 /proc, 5 the supervisor's, 6 the mount namespace. */
+static void keep_descriptors(int control, int proc, int mounts) {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     must(null, "/dev/null");
-    int kept[] = {fcntl(control, F_DUPFD_CLOEXEC, 64), fcntl(proc, F_DUPFD_CLOEXEC, 64), fcntl(setup_fd, F_DUPFD_CLOEXEC, 64)};
+    int kept[] = {control, proc, setup_fd, mounts};
+    for (int i = 0; i < 4; i++) must(kept[i] = fcntl(kept[i], F_DUPFD_CLOEXEC, 64), "fcntl");
     for (int i = 0; i < 3; i++) must(dup2(null, i), "dup2");
-    for (int i = 0; i < 3; i++) must(dup3(kept[i], 3 + i, O_CLOEXEC), "dup3");
+    for (int i = 0; i < 4; i++) must(dup3(kept[i], 3 + i, O_CLOEXEC), "dup3");
     setup_fd = 5;
-    close_from(6);
+    close_from(7);
 }
 
-/* What takes long and needs nothing of the room. */
-static void settle(struct berth *berth) {
+/* What takes long and needs nothing of the room. Answers the mount namespace: while somebody holds it, this process
+ * can end without waiting for its mounts to be taken down. */
+static int settle(struct berth *berth) {
     must(prctl(PR_SET_PDEATHSIG, SIGKILL), "pdeathsig");
     if (berth->rootless) be_the_only_user();
     join_cgroups(berth);
     be_spared();
     must(sethostname("sandbox", 7), "sethostname");
     loopback_up();
+    int mounts = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+    must(mounts, "open the mount namespace");
+    return mounts;
 }
 
 void live_in(struct berth *berth) {
     static struct room room;
     setup_fd = berth->setup;
-    settle(berth);
+    int mounts = settle(berth);
     receive_room(&room);
     int proc = open("/proc", O_PATH | O_CLOEXEC);
     mount_files(&room, berth->rootless);
@@ -160,12 +165,13 @@ void live_in(struct berth *berth) {
     mount_sockets(&room);
     mount_shared(&room);
     enter_root();
-    keep_descriptors(room.control, proc);
+    keep_descriptors(room.control, proc, mounts);
     keep_agent_capabilities();
     install_seccomp_filter();
     struct agent agent = {.source = 3, .proc = 4, .port_count = room.port_count};
     memcpy(agent.ports, room.ports, sizeof agent.ports);
-    must(send(setup_fd, "ready", 5, MSG_NOSIGNAL), "get ready");
-    close(setup_fd);
+    mounts = 6;
+    must(send_with_fds(setup_fd, "built", 5, &mounts, 1), "report");
+    close_from(5);
     serve(&agent);
 }

@@ -80,7 +80,7 @@ void serve(struct agent *agent) __attribute__((noreturn));
 
 /* room.c */
 struct berth { /* what a process is given that waits for its room */
-    int setup; /* the supervisor at the other end: the room comes from there, and "ready" or a problem goes back */
+    int setup; /* the supervisor at the other end: the room comes from there, and "built" or a problem goes back */
     int cgroups[MAX_CGROUPS];
     int cgroup_count;
     int rootless;

@@ -2,13 +2,13 @@
  *   prepare id= cgroup=...                         start a process for a sandbox to come; not answered
  *   layer   id= path=                              know a directory of the host, read-only
  *   create  id= berth= disk= inodes= layer=... port=... socket=... name=... shared=...  + the owner's socket;
- *           builds a sandbox in the process that was prepared as `berth`, and answers the pid
- *   end     id= pid= keep=                         kill all of it; keep=1: its files stay, as layer `id`
- *   drop    id=                                    forget a layer, or the files of an ended sandbox
+ *           builds a sandbox in the process that was prepared as `berth`; answers its pid and what it is mounted in
+ *   end     id= pid= mounts= keep=                 kill all of it; keep=1: its files stay, as layer `id`/u
+ *   drop    id=                                    forget the files of an ended sandbox
  *   export  id= path=                              copy what was written to a new directory of the host
  *
  * Files of a sandbox (overlayfs upper) live on a tmpfs of their own, so that wiping them is one unmount and freezing
- * them into a layer copies nothing.
+ * them into a layer is nothing at all. Mounts are taken down by the porter: nobody waits for that.
  */
 #include "sandbox.h"
 #include <signal.h>
@@ -64,11 +64,12 @@ static int make_scratch(const char *id, const char *disk, const char *inodes) {
     return clone_mount(path, 0);
 }
 
-static void drop(const char *id) {
-    char path[256];
-    stored(path, sizeof path, id, "");
-    if (failed(go(store_ns), "setns") || failed(umount2(path, MNT_DETACH), "%s", path)) return;
-    failed(rmdir(path), "%s", path);
+/* Has the porter unmount the files of a sandbox, where `id` is not NULL, and let go of its mount namespace. */
+static void discard(const char *id, int mounts) {
+    char order[NAME_SIZE + 8];
+    int size = id ? snprintf(order, sizeof order, "drop /h/%s", id) : sprintf(order, "drop");
+    failed(send_with_fds(porter, order, size, &mounts, mounts >= 0), "ask the porter");
+    if (mounts >= 0) close(mounts);
 }
 
 /* Has the porter start a process; what goes wrong is read by the request that wants it. */
@@ -100,10 +101,13 @@ static int take_berth(const char *id) {
     return errno = ENOENT, -1;
 }
 
-static int hear(int setup, char *word, size_t size) {
-    ssize_t got = recv(setup, word, size - 1, 0);
-    word[got > 0 ? got : 0] = 0;
-    return got > 0;
+/* The next word of a process to be, with a descriptor or -1; no word where it has ended. */
+static int hear(int setup, char *word, size_t size, int *passed) {
+    struct message m;
+    *passed = -1;
+    if (!receive_datagram(setup, &m, word, size)) return 0;
+    if (m.fd_count) *passed = m.fds[0];
+    return 1;
 }
 
 /* Host files that the sandbox sees: detached mounts of them. */
@@ -156,13 +160,13 @@ static void close_room(struct room *room) {
 }
 
 /* The pid of the process in the berth, once its room is built; 0 and a problem otherwise. */
-static pid_t move_in(struct room *room, int setup) {
+static pid_t move_in(struct room *room, int setup, int *mounts) {
     char word[sizeof problem];
     int pid;
-    if (!hear(setup, word, sizeof word)) strcpy(word, "the porter has ended");
+    if (!hear(setup, word, sizeof word, mounts)) strcpy(word, "the porter has ended");
     if (sscanf(word, "pid %d", &pid) == 1) {
-        if (hand_over(room, setup) && !hear(setup, word, sizeof word)) strcpy(word, "it ended");
-        if (!*problem && strcmp(word, "ready") == 0) return pid;
+        if (hand_over(room, setup) && !hear(setup, word, sizeof word, mounts)) strcpy(word, "it ended");
+        if (!*problem && strcmp(word, "built") == 0) return pid;
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
     }
@@ -171,38 +175,21 @@ static pid_t move_in(struct room *room, int setup) {
 }
 
 static void create(struct message *m) {
-    char first[sizeof problem];
     static struct room room;
+    int setup = take_berth(find(m, "berth")), mounts = -1;
     room = (struct room){.control = m->fd_count ? m->fds[0] : -1, .scratch = -1, .dev = -1};
-    int setup = take_berth(find(m, "berth"));
-    pid_t pid = !failed(setup, "berth %s", find(m, "berth")) && furnish(&room, m) ? move_in(&room, setup) : 0;
+    pid_t pid = !failed(setup, "berth %s", find(m, "berth")) && furnish(&room, m) ? move_in(&room, setup, &mounts) : 0;
+    int has_files = room.scratch >= 0;
     close_room(&room);
     if (setup >= 0) close(setup);
-    if (pid) {
-        snprintf(problem, sizeof problem, "ok %d", pid);
-        return;
-    }
-    strcpy(first, problem);
-    drop(find(m, "id"));
-    strcpy(problem, first);
+    if (pid) snprintf(problem, sizeof problem, "ok %d %d", pid, mounts);
+    else if (has_files) discard(find(m, "id"), mounts);
 }
 
 static void end(struct message *m) {
     pid_t pid = atoi(find(m, "pid"));
-    char *keep = find(m, "keep"), path[256];
     if (pid > 1 && !failed(kill(pid, SIGKILL), "kill")) failed(waitpid(pid, NULL, 0), "wait");
-    if (!keep || *keep != '1') {
-        drop(find(m, "id"));
-        return;
-    }
-    /* What was written becomes the root of the mount, as in any other layer. */
-    stored(path, sizeof path, find(m, "id"), "/u");
-    if (failed(go(store_ns), "setns")) return;
-    int fd = clone_mount(path, 0);
-    stored(path, sizeof path, find(m, "id"), "");
-    if (fd < 0 || failed(umount2(path, MNT_DETACH), "%s", path)) return;
-    failed(move_mount(fd, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH), "freeze %s", path);
-    close(fd);
+    discard(*find(m, "keep") == '1' ? NULL : find(m, "id"), atoi(find(m, "mounts")));
 }
 
 static void export(struct message *m) {
@@ -230,7 +217,7 @@ static void obey(struct message *m) {
     else if (strcmp(verb, "prepare") == 0) prepare(m);
     else if (strcmp(verb, "end") == 0) end(m);
     else if (strcmp(verb, "layer") == 0) add_layer(m);
-    else if (strcmp(verb, "drop") == 0) drop(find(m, "id"));
+    else if (strcmp(verb, "drop") == 0) discard(find(m, "id"), -1);
     else if (strcmp(verb, "export") == 0) export(m);
     else snprintf(problem, sizeof problem, "no such request: %s", verb);
 }
