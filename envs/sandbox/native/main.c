@@ -4,6 +4,8 @@
 #include <sys/un.h>
 
 static int agent_main(int argc, char **argv) {
+    int null = open("/dev/null", O_RDONLY);
+    if (null > 0) dup2(null, 0), close(null);
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct agent agent = {.listening = 1, .proc = open("/proc", O_PATH | O_CLOEXEC)};
     snprintf(address.sun_path, sizeof address.sun_path, "%s", argv[2]);
