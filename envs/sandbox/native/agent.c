@@ -224,8 +224,8 @@ void serve(struct agent *agent) {
     int owner = agent->source;
     while (agent->listening && ((owner = next_connection(agent)) < 0)) {}
     start_relays(agent, 0);
-    for (;;) {
-        fork_ahead(agent->proc);
+    fork_ahead(agent->proc);
+    for (int killed = 0;; killed = 0) {
         struct pollfd polled[MAX_RUNNING + 3] = {{agent->source, POLLIN, 0}, {signals, POLLIN, 0},
                                                  {agent->listening ? owner : -1, POLLIN, 0}};
         int count = running_count;
@@ -235,6 +235,7 @@ void serve(struct agent *agent) {
             if (polled[3 + i].revents) {
                 kill(-1, SIGKILL);
                 forget_next();
+                killed = 1;
                 polled[1].revents = POLLIN;
                 break;
             }
@@ -246,5 +247,6 @@ void serve(struct agent *agent) {
         }
         int connection = polled[0].revents ? next_connection(agent) : -1;
         if (connection >= 0) begin(connection, agent->proc);
+        if (!killed) fork_ahead(agent->proc);
     }
 }
