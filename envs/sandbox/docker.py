@@ -70,7 +70,7 @@ class DockerBackend(Closing):
         if isinstance(source, Image):
             base, image = _Base(self.tag_of(source)), source
         elif isinstance(source, DockerSnapshot):
-            base, image = source.base, source.image
+            base, image = source.need_base(), source.image
         else:
             raise SandboxError(f"the docker backend cannot start from a {type(source).__name__}")
         sandbox = DockerSandbox(self, image, base, limits or Limits(), Outlets.of(sockets, shared))
@@ -186,7 +186,7 @@ class DockerSandbox(RoomedSandbox[DockerRoom, _Base]):
         """See Sandbox."""
         if not isinstance(snapshot, DockerSnapshot):
             raise SandboxError(f"a docker sandbox cannot be restored from a {type(snapshot).__name__}")
-        self._replace(snapshot.base)
+        self._replace(snapshot.need_base())
 
     def _begin(self, source: _Base) -> DockerRoom:
         backend = self._backend
@@ -206,12 +206,18 @@ class DockerSnapshot(Closing):
 
     def __init__(self, image: Image, base: _Base) -> None:
         self.image = image
-        self.base = base
+        self._base = base
         self._closed = False
         base.holders += 1
+
+    def need_base(self) -> _Base:
+        """The image. Raises SandboxError once it is closed."""
+        if self._closed:
+            raise SandboxError("the snapshot is closed")
+        return self._base
 
     def close(self) -> None:
         """See Snapshot."""
         if not self._closed:
             self._closed = True
-            self.base.let_go()
+            self._base.let_go()

@@ -67,7 +67,7 @@ class NamespaceBackend(Closing):
             frozen: tuple[Layer, ...] = tuple(self.rooms.layers.of_directory(path) for path in source.layers)
             image = source
         elif isinstance(source, NamespaceSnapshot):
-            frozen, image = source.layers, source.image
+            frozen, image = source.need_layers(), source.image
         else:
             raise SandboxError(f"the namespace backend cannot start from a {type(source).__name__}")
         sandbox = NamespaceSandbox(self, image, frozen, limits or Limits(), Outlets.of(sockets, shared))
@@ -154,7 +154,7 @@ class NamespaceSandbox(RoomedSandbox[NamespaceRoom, tuple[Layer, ...]]):
         """See Sandbox."""
         if not isinstance(snapshot, NamespaceSnapshot):
             raise SandboxError(f"a namespace sandbox cannot be restored from a {type(snapshot).__name__}")
-        self._replace(snapshot.layers)
+        self._replace(snapshot.need_layers())
 
     def export(self, path: Path) -> None:
         """Copy what was written since this sandbox's source to a new directory, as an overlayfs layer."""
@@ -189,6 +189,12 @@ class NamespaceSnapshot(Closing):
         self._keeper = keeper
         self._closed = False
         keeper.hold(layers)
+
+    def need_layers(self) -> tuple[Layer, ...]:
+        """The layers. Raises SandboxError once it is closed."""
+        if self._closed:
+            raise SandboxError("the snapshot is closed")
+        return self.layers
 
     def close(self) -> None:
         """See Snapshot."""
