@@ -99,7 +99,7 @@ async def test_a_group_of_mini_swe_agents_gets_credit_step_by_step(rendering: Re
 async def test_codex_repairs_a_package_and_reaches_nothing_else(rendering: Rendering, bug: Task) -> None:
     recipe = find_recipe("codex")
     [played] = await play(rendering, recipe, bug, {0: script(recipe, REACH, repair(bug))})
-    assert played.rollout.reward == 1.0, played.rollout
+    assert played.rollout.reward == 1.0, str(played.rollout.failure)
     said = played.steps[0].observation
     assert said.count("refused") == 2 and "reached" not in said
     anchors = [step.anchor for step in played.steps]
