@@ -54,6 +54,7 @@ class DockerBackend(Closing):
         self.label = owner.label()
         self.directory = Path(tempfile.mkdtemp(prefix=f"{_DIRECTORY_PREFIX}{self.label}-"))
         self._live: weakref.WeakSet[DockerSandbox] = weakref.WeakSet()
+        self._snapshots: set[str] = set()
         self._lock = threading.Lock()
         self._closed = False
         self.reap()
@@ -114,12 +115,21 @@ class DockerBackend(Closing):
             live = list(self._live)
         for sandbox in live:
             sandbox.close()
-        for image in self._images(f"{OWNER}={self.label}"):
-            self.remove_image(image.id)
+        for tag in list(self._snapshots):
+            self.remove_image(tag)
         shutil.rmtree(self.directory, ignore_errors=True)
         self.client.close()
 
+    def commit(self, room: DockerRoom) -> str:
+        """The tag of a new image of what is in a room. Raises the APIError of the daemon."""
+        tag = f"{SNAPSHOTS}:{uuid.uuid4().hex}"
+        room.container.commit(*tag.split(":"))
+        self._snapshots.add(tag)
+        return tag
+
     def remove_image(self, name: str) -> None:
+        """Remove it if it is there."""
+        self._snapshots.discard(name)
         with contextlib.suppress(*ABSENT):
             self.client.images.remove(name, force=True)
 
@@ -175,12 +185,11 @@ class DockerSandbox(RoomedSandbox[DockerRoom, _Base]):
         with self._lock:
             room = self._need_room()
             self.kill()
-            tag = uuid.uuid4().hex
             try:
-                room.container.commit(repository=SNAPSHOTS, tag=tag)
+                tag = self._backend.commit(room)
             except docker.errors.APIError as error:
                 raise SandboxError(f"cannot commit sandbox {self._id}: {error}") from error
-            return DockerSnapshot(self._image, _Base(f"{SNAPSHOTS}:{tag}", self._backend))
+            return DockerSnapshot(self._image, _Base(tag, self._backend))
 
     def restore(self, snapshot: Snapshot) -> None:
         """See Sandbox."""

@@ -151,9 +151,10 @@ def test_only_processes_of_the_sandbox_are_seen(shared: Sandbox) -> None:
 
 
 def test_descriptors_of_the_server_are_not_reached(shared: Sandbox, user: str) -> None:
-    every = (
-        "for fd in 0 1 2 3 4 5 6 7; do readlink /proc/1/fd/$fd; cat /proc/1/fd/$fd; ls /proc/1/fd/$fd/; done"
-    )
+    every = """for server in $(grep -l palestra /proc/[0-9]*/comm); do
+        fds=${server%comm}fd
+        for fd in 0 1 2 3 4 5 6 7 8; do readlink $fds/$fd; cat $fds/$fd; ls $fds/$fd/; done
+    done"""
     assert shared.exec(every, user=user).stdout == b""
     assert shared.exec("ls /proc/1/root/etc /proc/1/cwd/", user=user).stdout == b""
 
@@ -266,6 +267,13 @@ def test_the_agent_is_not_root(shared: Sandbox) -> None:
 def test_the_server_cannot_be_killed(shared: Sandbox, user: str) -> None:
     shared.exec("kill -9 1; kill -TERM 1; kill -STOP 1; kill -SEGV 1", user=user)
     assert shared.exec("echo alive").stdout == b"alive\n"
+
+
+def test_the_server_runs_commands_though_what_it_forked_ahead_is_hurt(shared: Sandbox) -> None:
+    for signal in ("STOP", "KILL"):
+        ahead = f"kill -{signal} $(grep -l palestra /proc/[0-9]*/comm | cut -d/ -f3 | grep -v '^1$')"
+        assert shared.exec(ahead, user="root").exit_code == 0
+        assert shared.exec("echo alive", timeout_s=10).stdout == b"alive\n"
 
 
 def test_the_server_survives_a_kill_of_everything(shared: Sandbox, user: str) -> None:

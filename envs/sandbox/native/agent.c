@@ -156,6 +156,7 @@ static void forget_next(void) {
 static pid_t hand_over(int connection) {
     pid_t pid = next.pid;
     if (pid && send_with_fds(next.line, "c", 1, &connection, 1)) pid = 0; /* somebody has killed it */
+    if (pid) kill(pid, SIGCONT); /* or stopped it */
     forget_next();
     return pid;
 }

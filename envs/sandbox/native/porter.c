@@ -35,8 +35,11 @@ static void begin(struct message *m, int rootless) {
     else start(&berth);
 }
 
+/* Of a sandbox that could not be made there may be nothing. */
 static void drop(const char *path) {
-    if (go(store_ns) || umount2(path, MNT_DETACH) || rmdir(path)) perror(path);
+    if (go(store_ns)) perror("setns");
+    umount2(path, MNT_DETACH);
+    if (rmdir(path) && errno != ENOENT) perror(path);
 }
 
 static void carry(int rootless) {

@@ -179,11 +179,10 @@ static void create(struct message *m) {
     int setup = take_berth(find(m, "berth")), mounts = -1;
     room = (struct room){.control = m->fd_count ? m->fds[0] : -1, .scratch = -1, .dev = -1};
     pid_t pid = !failed(setup, "berth %s", find(m, "berth")) && furnish(&room, m) ? move_in(&room, setup, &mounts) : 0;
-    int has_files = room.scratch >= 0;
     close_room(&room);
     if (setup >= 0) close(setup);
     if (pid) snprintf(problem, sizeof problem, "ok %d %d", pid, mounts);
-    else if (has_files) discard(find(m, "id"), mounts);
+    else discard(find(m, "id"), mounts);
 }
 
 static void end(struct message *m) {
