@@ -3,6 +3,7 @@
     proxy_servers.py upstream MODEL          a model server that answers at once: /v1/chat/completions, whole and
                                              streamed, and /v1/completions with token ids, as vLLM writes them
     proxy_servers.py bare URL                passes bodies on, through the HTTP server and client of the proxy
+    proxy_servers.py usual URL               the same with uvicorn and aiohttp
     proxy_servers.py palestra URL MODEL DIR  the recording proxy, committing to a store in DIR
 
 The last one reads lines "open N" and answers with N keys; a session is closed and committed after its fourth
@@ -12,13 +13,16 @@ call.
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import httptools
 import orjson
+import uvicorn
 
 from palestra.harness_proxy.asgi import Receive, Scope, Send, read_body, respond
 from palestra.harness_proxy.engines.http import HttpClient
@@ -159,6 +163,24 @@ async def bare(url: str) -> None:
     await _stay((await Listener.open(app, "127.0.0.1", 0)).url.rsplit(":", 1)[1])
 
 
+async def usual(url: str) -> None:
+    """Pass bodies on, as a proxy in Python usually does."""
+    http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        body = await read_body(receive, {}, 1 << 20, None)
+        headers = {"content-type": "application/json"}
+        async with http.post(url + scope["path"], data=body, headers=headers) as response:
+            kind = {b"content-type": response.headers["content-type"].encode()}
+            await respond(send, response.status, await response.read(), kind)
+
+    sock = socket.create_server(("127.0.0.1", 0), backlog=2048)
+    config = uvicorn.Config(app, lifespan="off", ws="none", access_log=False, log_config=None)
+    serving = asyncio.create_task(uvicorn.Server(config).serve(sockets=[sock]))
+    print(sock.getsockname()[1], flush=True)
+    await serving
+
+
 class Committing:
     """The proxy, whose sessions are committed when they have played their calls."""
 
@@ -214,6 +236,7 @@ if __name__ == "__main__":
     roles: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
         "upstream": upstream,
         "bare": bare,
+        "usual": usual,
         "palestra": palestra,
     }
     loop.run(roles[sys.argv[1]](*sys.argv[2:]))
