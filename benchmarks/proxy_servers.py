@@ -2,7 +2,8 @@
 
     proxy_servers.py upstream MODEL          a model server that answers at once: /v1/chat/completions, whole and
                                              streamed, and /v1/completions with token ids, as vLLM writes them
-    proxy_servers.py bare URL                the least that a Python proxy can do: ASGI, aiohttp, uvicorn
+    proxy_servers.py bare URL                passes bodies on, through the HTTP server and client of the proxy
+    proxy_servers.py usual URL               the same with uvicorn and aiohttp
     proxy_servers.py palestra URL MODEL DIR  the recording proxy, committing to a store in DIR
 
 The last one reads lines "open N" and answers with N keys; a session is closed and committed after its fourth
@@ -12,6 +13,7 @@ call.
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -20,8 +22,10 @@ from typing import Any
 import aiohttp
 import httptools
 import orjson
+import uvicorn
 
-from palestra.harness_proxy.asgi import Receive, Scope, Send, respond
+from palestra.harness_proxy.asgi import Receive, Scope, Send, read_body, respond
+from palestra.harness_proxy.engines.http import HttpClient
 from palestra.harness_proxy.engines.remote import CompletionsEngine
 from palestra.harness_proxy.listener import Listener
 from palestra.harness_proxy.rendering import Rendering
@@ -148,19 +152,33 @@ async def upstream(model_dir: str) -> None:
 
 async def bare(url: str) -> None:
     """Pass bodies on."""
+    http = HttpClient(url, {"content-type": "application/json"}, timeout_s=60)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        body = await read_body(receive, {}, 1 << 20, None)
+        status, answer = await http.request("POST", scope["path"], body)
+        kind = b"text/event-stream" if answer.startswith(b"data: ") else b"application/json"
+        await respond(send, status, answer, {b"content-type": kind})
+
+    await _stay((await Listener.open(app, "127.0.0.1", 0)).url.rsplit(":", 1)[1])
+
+
+async def usual(url: str) -> None:
+    """Pass bodies on, as a proxy in Python usually does."""
     http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        body, more = b"", True
-        while more:
-            event = await receive()
-            body, more = body + event.get("body", b""), event.get("more_body", False)
+        body = await read_body(receive, {}, 1 << 20, None)
         headers = {"content-type": "application/json"}
         async with http.post(url + scope["path"], data=body, headers=headers) as response:
             kind = {b"content-type": response.headers["content-type"].encode()}
             await respond(send, response.status, await response.read(), kind)
 
-    await _stay((await Listener.open(app, "127.0.0.1", 0)).url.rsplit(":", 1)[1])
+    sock = socket.create_server(("127.0.0.1", 0), backlog=2048)
+    config = uvicorn.Config(app, lifespan="off", ws="none", access_log=False, log_config=None)
+    serving = asyncio.create_task(uvicorn.Server(config).serve(sockets=[sock]))
+    print(sock.getsockname()[1], flush=True)
+    await serving
 
 
 class Committing:
@@ -218,6 +236,7 @@ if __name__ == "__main__":
     roles: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
         "upstream": upstream,
         "bare": bare,
+        "usual": usual,
         "palestra": palestra,
     }
     loop.run(roles[sys.argv[1]](*sys.argv[2:]))

@@ -17,7 +17,7 @@ import asyncio
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -53,7 +53,7 @@ from palestra.trajectories.graph import Segment
 from palestra.trajectories.model import Call, Drift, IntArray, Message, Sampling
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Prompt:
     ids: list[int]
     array: IntArray
@@ -66,7 +66,7 @@ class _Prompt:
     """Tokens that the prompt took over from the record."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Work:
     """What one call carries from step to step."""
 
@@ -211,12 +211,14 @@ class Recorder:
             raise
 
     def _sampling(self, session: Session, seq: int, request: Request, room: int) -> Sampling:
-        wanted = [session.sampling.max_tokens, room, request.max_tokens]
-        return replace(
-            session.sampling,
-            max_tokens=min(w for w in wanted if w is not None),
-            stop_token_ids=session.sampling.stop_token_ids or self._rendering.stop_token_ids,
-            seed=call_seed(session.sampling.seed, seq),
+        of_session = session.sampling
+        return Sampling(
+            temperature=of_session.temperature,
+            top_p=of_session.top_p,
+            top_k=of_session.top_k,
+            max_tokens=min(of_session.max_tokens, room, request.max_tokens or room),
+            stop_token_ids=of_session.stop_token_ids or self._rendering.stop_token_ids,
+            seed=call_seed(of_session.seed, seq),
         )
 
     async def _generate(self, session: Session, ids: list[int], sampling: Sampling) -> Generation:

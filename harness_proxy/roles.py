@@ -25,7 +25,9 @@ from palestra.harness_proxy.history import Point
 from palestra.trajectories.graph import TokenGraph
 from palestra.trajectories.model import Call, Role
 
-_SUBAGENT_HEADERS = (b"x-claude-code-agent-id", b"x-parent-session-id", b"x-codex-parent-thread-id")
+_SUBAGENT_HEADERS = frozenset(
+    (b"x-claude-code-agent-id", b"x-parent-session-id", b"x-codex-parent-thread-id")
+)
 _INTERACTIONS: Mapping[bytes, Role] = {
     b"conversation-subagent": "subagent",
     b"conversation-compaction": "compaction",
@@ -54,7 +56,7 @@ def role_of_headers(headers: Mapping[bytes, bytes]) -> Role | None:
     kind = headers.get(b"x-openai-subagent")
     if kind == b"compact" or _CODEX_COMPACTION.search(headers.get(b"x-codex-turn-metadata", b"")):
         return "compaction"
-    if kind is not None or any(name in headers for name in _SUBAGENT_HEADERS):
+    if kind is not None or not _SUBAGENT_HEADERS.isdisjoint(headers):
         return "subagent"
     return _INTERACTIONS.get(headers.get(b"x-interaction-type", b""))
 

@@ -6,7 +6,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from palestra.trajectories.disk import replace, reporting_full
+from palestra.trajectories.disk import ReportingFull, replace
 from palestra.trajectories.errors import CorruptError, NotFoundError
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -23,7 +23,7 @@ class Blobs:
         sha256 = hashlib.sha256(data).hexdigest()
         path = self._path(sha256)
         if not path.exists():
-            with reporting_full(path):
+            with ReportingFull(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
             replace(path, data, fsync=self._fsync)
         return sha256

@@ -174,8 +174,13 @@ def _extension(code: int, data: bytes) -> int:
 
 
 def _column(arrays: Sequence[np.ndarray[Any, Any]], dtype: np.dtype[Any]) -> bytes:
-    if all(a.dtype is dtype and a.ndim == 1 for a in arrays):
-        return b"".join([a.tobytes() for a in arrays])
+    for array in arrays:
+        if array.dtype is not dtype or array.ndim != 1:
+            return _converted(arrays, dtype)
+    return b"".join([a.tobytes() for a in arrays])
+
+
+def _converted(arrays: Sequence[np.ndarray[Any, Any]], dtype: np.dtype[Any]) -> bytes:
     try:
         joined = np.concatenate([np.empty(0, dtype), *arrays], dtype=dtype, casting="equiv")
     except (TypeError, ValueError) as error:

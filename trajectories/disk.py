@@ -8,8 +8,6 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from palestra.trajectories.errors import StoreFullError
@@ -17,18 +15,20 @@ from palestra.trajectories.errors import StoreFullError
 _FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 
 
-@contextmanager
-def reporting_full(path: Path) -> Iterator[None]:
+class ReportingFull:
     """Turn ENOSPC, EFBIG and EDQUOT into StoreFullError, naming `path`."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _FULL:
-            raise
-        why = (
-            f"no space to write {path} ({error.strerror}). What was committed is safe: free space, try again"
-        )
-        raise StoreFullError(error.errno, why) from error
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            why = f"no space to write {self._path} ({error.strerror})"
+            why += ". What was committed is safe: free space, try again"
+            raise StoreFullError(error.errno, why) from error
 
 
 def write_at(fd: int, data: bytes, offset: int) -> None:
@@ -44,7 +44,7 @@ def write_at(fd: int, data: bytes, offset: int) -> None:
 
 def replace(path: Path, data: bytes, *, fsync: bool) -> None:
     """Make `path` hold exactly `data`, never a part of it. Raises StoreFullError."""
-    with reporting_full(path):
+    with ReportingFull(path):
         fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
         try:
             try:

@@ -47,6 +47,11 @@ class Journal:
         self._number = b""
         self._nodes = self._calls = self._tools = 0
 
+    @property
+    def path(self) -> Path | None:
+        """The file that has what was kept, that of other rollouts too; None before the first call."""
+        return self._file.path if self._file is not None else None
+
     def keep(
         self, nodes: Sequence[Node], calls: Sequence[Call], tools: codec.Tools, undelivered: Collection[int]
     ) -> None:

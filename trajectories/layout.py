@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from palestra.trajectories.disk import replace, reporting_full
+from palestra.trajectories.disk import ReportingFull, replace
 from palestra.trajectories.errors import CorruptError, NoStoreError, SchemaError, StoreLockedError
 
 SCHEMA = 1
@@ -19,7 +19,7 @@ META, INDEX, JOURNAL = "store.json", "index.sqlite", "journal"
 @contextlib.contextmanager
 def locked(root: Path) -> Iterator[None]:
     """Be the only writer of the store; its directory is made where there is none. Raises StoreLockedError."""
-    with reporting_full(root):
+    with ReportingFull(root):
         root.mkdir(parents=True, exist_ok=True)
     path = root / "writer.lock"
     with path.open("a+b", buffering=0) as file:
@@ -31,7 +31,7 @@ def locked(root: Path) -> Iterator[None]:
             raise StoreLockedError(
                 f"{root} is open for writing by {holder}: end it first, or open with write=False to read"
             ) from error
-        with reporting_full(path):
+        with ReportingFull(path):
             file.truncate(0)
             file.write(f"process {os.getpid()}".encode())
         yield
@@ -39,7 +39,7 @@ def locked(root: Path) -> Iterator[None]:
 
 def create(root: Path, fsync: bool) -> None:
     """Lay out an empty store where there is none. Raises CorruptError and StoreFullError."""
-    with reporting_full(root):
+    with ReportingFull(root):
         (root / "segments").mkdir(exist_ok=True)
         (root / "blobs").mkdir(exist_ok=True)
         (root / JOURNAL).mkdir(exist_ok=True)

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from palestra.trajectories.disk import reporting_full, sync_directory, write_at
+from palestra.trajectories.disk import ReportingFull, sync_directory, write_at
 from palestra.trajectories.errors import CorruptError, EncodeError, SchemaError, StoreError
 
 VERSION = 1
@@ -96,7 +96,7 @@ class SegmentWriter:
         if self._offset > _FILE_HEADER.size and self._offset + len(frame) > self._limit:
             self._rotate()
         position = self.number * MAX_SEGMENT_BYTES + self._offset
-        with reporting_full(self.path):
+        with ReportingFull(self.path):
             self._write(frame)
         return Frame(position, kind, payload)
 
@@ -141,7 +141,7 @@ class SegmentWriter:
 
     def _create(self, number: int) -> int:
         path = segment_path(self._directory, number)
-        with reporting_full(path):
+        with ReportingFull(path):
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
             try:
                 write_at(fd, _FILE_HEADER.pack(_MAGIC, VERSION, 0), 0)

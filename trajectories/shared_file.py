@@ -12,7 +12,7 @@ import threading
 import time
 from pathlib import Path
 
-from palestra.trajectories.disk import reporting_full, sync_directory, write_at
+from palestra.trajectories.disk import ReportingFull, sync_directory, write_at
 from palestra.trajectories.errors import StoreError
 
 _LARGE_BYTES = 16 << 20
@@ -25,7 +25,7 @@ class SharedFile:
         self.path, self.size = path, 0
         self._fsync, self._begun, self._open = fsync, 0, 0
         self._lock = threading.Lock()
-        with reporting_full(path):
+        with ReportingFull(path):
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         if fsync:
             sync_directory(path.parent)
@@ -37,7 +37,7 @@ class SharedFile:
 
     def append(self, data: bytes) -> None:
         """Write `data`, whole or not at all. Raises StoreFullError, and StoreError after `close`."""
-        with self._lock, reporting_full(self.path):
+        with self._lock, ReportingFull(self.path):
             if self._fd < 0:
                 raise StoreError(f"{self.path} belongs to a store that was closed")
             write_at(self._fd, data, self.size)

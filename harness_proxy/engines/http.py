@@ -47,7 +47,9 @@ class HttpClient:
         A caller that is cancelled hangs up, so that the server can free what works for it.
         """
         fields = _fields(headers) if headers else ""
-        head = f"{method} {self._path}{path} HTTP/1.1\r\n{self._head}{fields}content-length: {len(body)}\r\n\r\n"
+        head = (
+            f"{method} {self._path}{path} HTTP/1.1\r\n{self._head}{fields}content-length: {len(body)}\r\n\r\n"
+        )
         message = head.encode() + body
         connection = self._kept() or await self._connect()
         try:

@@ -16,7 +16,10 @@ from palestra.harness_proxy.tokenizer import LocalTokenizer
 from palestra.trajectories.model import Message
 
 USER = Message("user", "How many?")
-TOOL = {"type": "function", "function": {"name": "count", "description": "é", "parameters": {"type": "object"}}}
+TOOL = {
+    "type": "function",
+    "function": {"name": "count", "description": "é", "parameters": {"type": "object"}},
+}
 MARKS = [*SPECIAL_TOKENS, *MARKER_TOKENS]
 PIECES = [*MARKS, "assistant\n", "<|im_start|>assistant\n", '{"name": "f", "arguments": {"a": 1}}', "\n", "é"]
 

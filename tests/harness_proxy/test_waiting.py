@@ -120,8 +120,10 @@ async def test_a_failure_after_keepalives_raises(serve: Serve, name: str) -> Non
 BODY = {"messages": [{"role": "user", "content": "Hi"}], "stream": True}
 
 
-async def stream_of(session: Session, body: Any = BODY) -> tuple[int, bytes, bool]:
-    """(status, bytes, whether it came to a clean end)."""
+async def stream_of(
+    session: Session, body: Any = BODY, began: asyncio.Event | None = None
+) -> tuple[int, bytes, bool]:
+    """(status, bytes, whether it came to a clean end). `began` is set by the first byte."""
     got = b""
     async with httpx.AsyncClient(timeout=10) as http:
         head = {"authorization": f"Bearer {session.key}"}
@@ -129,6 +131,8 @@ async def stream_of(session: Session, body: Any = BODY) -> tuple[int, bytes, boo
             try:
                 async for data in r.aiter_bytes():
                     got += data
+                    if began is not None:
+                        began.set()
             except httpx.RemoteProtocolError:
                 return r.status_code, got, False
             return r.status_code, got, True
@@ -228,8 +232,9 @@ async def test_a_reply_that_was_cut_on_its_way_is_given_again(serve: Serve) -> N
 async def test_closing_a_session_cuts_streams_that_have_begun(serve: Serve) -> None:
     proxy = await serve([SAID], latency_s=60)
     session = open_(proxy)
-    asking = asyncio.create_task(stream_of(session))
-    await asyncio.sleep(0.3)
+    began = asyncio.Event()
+    asking = asyncio.create_task(stream_of(session, began=began))
+    await began.wait()
     proxy.close(session)
     status, got, clean = await asking
     assert (status, clean) == (200, False) and b"invalid_api_key" in got

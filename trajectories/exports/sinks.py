@@ -102,13 +102,13 @@ class JsonLines:
     def write(self, rollout_id: str, rows: Iterable[Any]) -> int:
         count = 0
         for row in rows:
-            with disk.reporting_full(self._partial):
+            with disk.ReportingFull(self._partial):
                 self._file.write(json_bytes(row) + b"\n")
             count += 1
         return count
 
     def checkpoint(self) -> None:
-        with disk.reporting_full(self._partial):
+        with disk.ReportingFull(self._partial):
             self._file.flush()
         self.state.position = self._file.tell()
         _write_state(self._state_path, self.state)

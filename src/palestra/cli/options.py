@@ -135,7 +135,7 @@ def read_store(where: Path) -> Store:
 
     root = where / "store" if (where / "store").is_dir() else where
     try:
-        if any((root / "journal").glob("*.calls")):
+        if any((root / "journal").glob("*.journal")):
             with suppress(StoreLockedError, PermissionError):
                 Store.open(root, write=True).close()
         return Store.open(root)

@@ -108,8 +108,11 @@ async def _serve(plan: _Plan, store: Store, server: Proxy, name: str) -> None:
     try:
         store.append(without_task(name, recording, level))
     except StoreFullError as error:
-        raise UsageError(
-            f"{error}. The {len(recording.calls)} calls are in {journal.path} meanwhile: {where}"
-        ) from error
+        kept = (
+            f" The {len(recording.calls)} calls are in {journal.path} meanwhile: {where}"
+            if journal.path
+            else ""
+        )
+        raise UsageError(f"{error}.{kept}") from error
     journal.discard()
     print(f"\nrecorded {len(recording.calls)} calls: {where}", file=sys.stderr)
