@@ -19,23 +19,33 @@ from palestra.envs.errors import EnvSetupError
 _MEMORY = frozenset({"checked", "examined", "wasinreceptacle"})
 """Facts about what was done, not about what is there."""
 _idle: list[Any] = []
-_lock = threading.Lock()
+_translating = threading.Lock()
+"""Fast Downward's translator, which is Python, takes the place of sys.stdout."""
 
 
-def open_game(path: Path) -> Any:
-    """A game, ready to be reset. Raises EnvSetupError without the packages, and what its parsers raise."""
-    with _lock:
-        player = _idle.pop() if _idle else None
-    player = player or _player()
-    player.load(orjson.loads(path.read_bytes()))
-    player.unwrapped._logic.grammar = _Steady(player.unwrapped._logic.grammar)
-    return player
+class Game:
+    """A game that is being played. Two may be played in two threads."""
 
+    def __init__(self, path: Path) -> None:
+        """Raises EnvSetupError without the packages, and what its parsers raise."""
+        with _translating:
+            self._player = _idle.pop() if _idle else _player()
+            self._player.load(orjson.loads(path.read_bytes()))
+        logic = self._player.unwrapped._logic
+        logic.grammar = _Steady(logic.grammar)
 
-def leave_game(player: Any) -> None:
-    """Keep what played a game for the next one."""
-    with _lock:
-        _idle.append(player)
+    def reset(self) -> Any:
+        """The state at the beginning, as TextWorld's environments return it."""
+        with _translating:
+            return self._player.reset()
+
+    def step(self, command: str) -> Any:
+        """(state, points, whether it is over)."""
+        return self._player.step(command)
+
+    def close(self) -> None:
+        """Leave what played it to the next game."""
+        _idle.append(self._player)
 
 
 def at_hand(facts: Collection[Any]) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from palestra.envs.alfworld_games import at_hand, leave_game, open_game
+from palestra.envs.alfworld_games import Game, at_hand
 from palestra.envs.errors import EnvSetupError
 from palestra.envs.replay import ReplayEnv, View
 from palestra.envs.tools import ToolError, tool
@@ -62,9 +62,7 @@ class TextWorldEnv(ReplayEnv):
 
     def _open(self, task: Task) -> View:
         self.close()
-        path = game_file(task)
-        self._pddl = path.suffix == ".tw-pddl"
-        self._program = _start(path)
+        self._program = _start(game_file(task))
         self._program_state = self._program.reset()
         return self._view_of(self._program_state)
 
@@ -82,10 +80,7 @@ class TextWorldEnv(ReplayEnv):
         return self._view_of(state, bool(done))
 
     def _shut(self) -> None:
-        if self._pddl:
-            leave_game(self._program)
-        else:
-            self._program.close()
+        self._program.close()
 
     def _view_of(self, state: Any, done: bool = False) -> View:
         text = _readable(str(state.feedback))
@@ -123,7 +118,7 @@ def game_file(task: Task) -> Path:
 def _start(path: Path) -> Any:
     """The game, ready to be reset. Raises EnvSetupError where TextWorld cannot run it."""
     try:
-        return open_game(path) if path.suffix == ".tw-pddl" else _interpreted(path)
+        return Game(path) if path.suffix == ".tw-pddl" else _interpreted(path)
     except EnvSetupError:
         raise
     except Exception as error:  # whatever the interpreter and its parsers raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import shutil
 from typing import Any
@@ -12,14 +13,16 @@ from palestra.tasks.task import TaskSet
 
 SMALL = {
     "palestra/TextWorld-v0": "textworld?train=2&dev=0&test=0&level=2",
-    "palestra/ScienceWorld-v0": "scienceworld?task=find-non-living-thing&simplify=easy&per_task=1",
+    "palestra/ScienceWorld-v0": "scienceworld?task=find-non-living-thing&simplify=easy&per_task=1&turns=20",
+    "palestra/Gymnasium-v0": "frozen-lake?train=16&dev=0&test=0",
 }
+PACKAGES = {"palestra/TextWorld-v0": "textworld", "palestra/ScienceWorld-v0": "scienceworld"}
 
 
+@functools.cache
 def small_tasks(env_id: str, default: str) -> TaskSet:
     """Few tasks for `env_id`; the default set where they are cheap. Skips what cannot run here."""
-    if env_id in SMALL:
-        package = env_id.partition("/")[2].partition("-")[0].lower()
+    if package := PACKAGES.get(env_id):
         need(importlib.util.find_spec(package), f"{package}: pip install 'palestra[worlds]'")
     if "Search" in env_id:
         need(importlib.util.find_spec("bm25s"), "bm25s: pip install 'palestra[search]'")
