@@ -6,6 +6,7 @@ absent-minded: most of his clicks go anywhere.
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections import Counter
@@ -36,7 +37,7 @@ CARE = 0.35
 DEMONSTRATIONS = 320
 CONCURRENCY = 12
 _NAME = re.compile(r'^ *\[\d+\] \w+ "([^"]*)"', re.MULTILINE)
-_ELEMENT = re.compile(r'( *)\[(\d+)\] (\S+)(?: "((?:[^"\\]|\\.)*)")?(.*)')
+_ELEMENT = re.compile(r'( *)\[(\d+)\] (\S+)(?: ("(?:[^"\\]|\\.)*"))?(.*)')
 
 
 def load() -> TaskSet:
@@ -54,9 +55,13 @@ def seen(text: str) -> tuple[str, View]:
     """(goal or what else stands above, page) of an observation."""
     found = [_ELEMENT.fullmatch(line) for line in text.splitlines()]
     elements = tuple(
-        Element(len(m[1]) // 2, int(m[2]), m[3], m[4] or "", tuple(m[5].split()), None) for m in found if m
+        Element(len(m[1]) // 2, int(m[2]), m[3], _text(m[4]), tuple(m[5].split()), None) for m in found if m
     )
     return text.partition("\n")[0], View("", "", elements, 0, (0, 0, 0), True)
+
+
+def _text(quoted: str | None) -> str:
+    return "" if quoted is None else str(json.loads(quoted))
 
 
 class Guide:
