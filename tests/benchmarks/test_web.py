@@ -45,3 +45,8 @@ def test_pictures_memory_and_growth() -> None:
     facts = web.pictures(1) | web.memory(1) | web.growth(3)
     assert facts["screenshot_p50_ms"] > 0 and facts["live_episodes"] == 2
     assert facts["browser_mb_with_one"] > 50 and facts["mb_at_the_end"] > 50
+
+
+def test_a_snapshot_is_put_back_and_played_again() -> None:
+    facts = web.restores(1)
+    assert facts["restored_actions"] > 3 and facts["restore_p50_ms"] > 0 and facts["replay_p50_ms"] > 0
