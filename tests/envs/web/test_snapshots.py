@@ -13,6 +13,7 @@ from hostile_site import hostile_task
 from palestra.envs.env import Snapshot
 from palestra.envs.errors import EnvSetupError
 from palestra.envs.web.env import WebEnv
+from palestra.envs.web.host import host
 from palestra.tasks.registry import find_task
 from palestra.tasks.task import Task
 from palestra.tasks.web.actions import act as call
@@ -109,6 +110,7 @@ def test_a_restored_episode_keeps_its_browser_to_itself(start: Start, again: boo
     env.restore(without(env.snapshot()) if again else env.snapshot())
     env.step("wait 10")
     gc.collect()
+    host().run(host().close_idle(), 30)
     other = start(find_task("web-sites", "forum/reply/000"))
     assert other._session is not env._session and "shop" in env.step("wait 10")[0]
 
