@@ -23,7 +23,7 @@ from palestra.envs.tools import parse_action
 from palestra.envs.web.miniwob_oracles import ORACLES, Script
 from palestra.envs.web.observation import Element, View
 from palestra.rollouts.world import World
-from palestra.tasks.task import TaskSet
+from palestra.tasks.task import Split, TaskSet
 from palestra.tasks.web.miniwob import make
 from palestra.training.apprentice import Teacher, learned
 from palestra.training.demonstrations import tool_call
@@ -49,7 +49,7 @@ _ELEMENT = re.compile(r'( *)\[(\d+)\] (\S+)(?: ("(?:[^"\\]|\\.)*"))?(.*)')
 
 def load() -> TaskSet:
     """2,000 episodes to learn on and 200 with other seeds to look at, the pages in turn."""
-    seeds = {"train": range(2000), "test": range(200_000, 200_200)}
+    seeds: dict[Split, range] = {"train": range(2000), "test": range(200_000, 200_200)}
     tasks = [
         make(PAGES[n % len(PAGES)], split, seed, TURNS).model_copy(update={"env": ENV_ID})
         for split, of in seeds.items()
