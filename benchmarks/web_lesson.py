@@ -39,7 +39,7 @@ PAGES = (
     "click-collapsible",
 )
 TURNS = 4
-CARE = 0.35
+CARE = 0.5
 """Share of the demonstrated clicks that are the solution's; the others go to any element."""
 DEMONSTRATIONS = 320
 CONCURRENCY = 12
@@ -119,10 +119,10 @@ async def prepare(directory: Path, seed: int, console: Console) -> Path:
     """The policy of a seed: a random Qwen3 that has read what a Guide did. Where it is."""
     tasks = random.Random(seed).sample(list(load().split("train")), DEMONSTRATIONS)
     teacher = Teacher(Guide(seed).play, tasks, seed, CONCURRENCY)
-    config = WarmStart(steps=250, seed=seed)
+    config = WarmStart(steps=500, seed=seed)
     with progress(console, "warm start", config.steps) as advance:
         return await learned(
-            directory, teacher, words, config, on_step=lambda _, loss: advance(f"loss {loss:.3f}")
+            directory, teacher, words, config, read=160, on_step=lambda _, loss: advance(f"loss {loss:.3f}")
         )
 
 
