@@ -87,7 +87,7 @@ LESSONS: Mapping[str, Lesson] = {
     "web": Lesson(
         "web_lesson:load",
         web_lesson.prepare,
-        Budget(16, 6, 8, look_every=4, looked_at=96, concurrency=web_lesson.CONCURRENCY),
+        Budget(12, 8, 8, look_every=3, looked_at=96, concurrency=web_lesson.CONCURRENCY),
     ),
 }
 

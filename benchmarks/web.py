@@ -18,6 +18,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,6 +27,7 @@ from measure import Bench
 from palestra.envs.web.env import WebEnv
 from palestra.envs.web.host import executable
 from palestra.envs.web.miniwob import FRESH, root
+from palestra.tasks.registry import find_task
 from palestra.tasks.task import Task
 from palestra.tasks.web.miniwob import make, pages
 
@@ -47,7 +49,12 @@ def main() -> None:
     args = bench.parse()
     facts: dict[str, Any] = {"miniwob_tasks_started": sweep(pages()[:: 10 if args.quick else 1])}
     facts |= side_by_side(args.repeats) | determinism(pages()[:: 20 if args.quick else 3])
-    facts |= pictures(args.repeats) | memory(8) | growth(args.episodes or (40 if args.quick else 500))
+    facts |= (
+        pictures(args.repeats)
+        | restores(args.repeats)
+        | memory(8)
+        | growth(args.episodes or (40 if args.quick else 500))
+    )
     facts["goals"] = GOALS
     facts["goals_met"] = {name: facts[name] <= goal for name, goal in GOALS.items()}
     bench.show({}, **facts)
@@ -212,6 +219,28 @@ def pictures(repeats: int) -> dict[str, float]:
         times.append(time.perf_counter() - started)
     env.close()
     return {"screenshot_p50_ms": 1000 * median(times)}
+
+
+def restores(repeats: int) -> dict[str, Any]:
+    """Medians of going back to a snapshot on a site, directly and by playing its actions again, in milliseconds."""
+    env, task = WebEnv(), find_task("web-sites", "shop/ship/200")
+    env.reset(options={"task": task})
+    actions = env.solution()[:-1]
+    for action in actions:
+        env.step(action)
+    kept = env.snapshot()
+    again = replace(kept, world=replace(kept.world, kept=None))
+    times: dict[str, list[float]] = {"restore": [], "replay": []}
+    for _ in range(repeats):
+        for name, snapshot in {"restore": kept, "replay": again}.items():
+            started = time.perf_counter()
+            env.restore(snapshot)
+            env.score()
+            times[name].append(time.perf_counter() - started)
+    env.close()
+    return {f"{name}_p50_ms": 1000 * median(t) for name, t in times.items()} | {
+        "restored_actions": len(actions)
+    }
 
 
 def memory(count: int) -> dict[str, float]:

@@ -45,7 +45,7 @@ def figures(runs: list[Run], budget: Budget) -> dict[str, Any]:
     looks = zip(*[run.success for run in runs], strict=True)
     return {
         "looks": dict(zip([f"step {step}" for step in steps], map(interval, looks), strict=True)),
-        "seeds": {run.seed: list(run.success) for run in runs},
+        "seeds": {str(run.seed): list(run.success) for run in runs},
         "gain": interval([run.end - run.success[0] for run in runs]),
         "episodes_per_look": budget.looked_at,
         "episodes_trained_on": budget.steps * budget.groups_per_step * budget.group_size,

@@ -256,6 +256,7 @@ class WebEnv(WebTools):
         self._answer, self._unsafe = other._answer, other._unsafe
         self._actions = list(wanted.actions)
         other._session = None
+        host().run(host().hand_over(self._open, self), RESET_S)
         self._begin_recording()
 
     def _put_back(self, wanted: Frozen, kept: Kept) -> bool:

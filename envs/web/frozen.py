@@ -57,7 +57,9 @@ async def keep(session: Session, behind: Behind) -> Kept | None:
     found = await session.tab.cdp.send("Page.getNavigationHistory")
     addresses = [entry["url"] for entry in found["entries"]]
     start = addresses[0] == "about:blank"
-    if len(session.tabs) > 1 or session.route.answers & set(addresses) or not await session.tab.ask("bare"):
+    if len(session.tabs) > 1 or not all(session.may_visit(a) for a in addresses[start:]):
+        return None
+    if not await session.tab.ask("bare"):
         return None
     cookies = tuple(await session.context.cookies())
     return Kept(behind.save(), cookies, tuple(addresses[start:]), found["currentIndex"] - start)

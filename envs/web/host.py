@@ -91,6 +91,10 @@ class Host:
         self._leased[session] = weakref.ref(owner)
         return session
 
+    async def hand_over(self, session: Session, owner: object) -> None:
+        """A session that is leased belongs to `owner` from now on."""
+        self._leased[session] = weakref.ref(owner)
+
     def _pick(self, warm: str) -> Session | None:
         """An idle session: one that is warm, else the one that has rested longest."""
         found = next((s for s in self._idle if warm and s.warm == warm and s.usable), None)

@@ -133,9 +133,9 @@ class MiniWob(WebTarget):
             session.warm = self.warm
         self._box, self.result = tab.main, (False, 0.0, "")
         await tab.park_mouse()
-        self.goal, view = await asyncio.gather(
-            self._call(session, "begin", self.seed), session.view(fresh=True)
-        )
+        begun = self._call(session, "begin", self.seed)
+        goal, view = await asyncio.gather(begun, session.view(fresh=True))
+        self.goal = str(goal)
         return self.goal, view
 
     async def after_step(self, session: Session) -> bool:

@@ -139,6 +139,13 @@ class Session:
             raise ToolError(f"{url[:200]!r} is not on the sites of this task: {origins}")
         return parts.geturl()
 
+    def may_visit(self, url: str) -> bool:
+        """Whether `url` is on one of the sites and was not the answer to a form that was sent."""
+        try:
+            return self.allowed(url) == url and url not in self.route.answers
+        except ToolError:
+            return False
+
     async def view(self, fresh: bool = False) -> View:
         """A look at the tab in front, once it has loaded. `fresh`: the ids of elements begin anew."""
         view = await self.tab.view(fresh)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import pickle
 from collections.abc import Callable
 
@@ -12,6 +13,7 @@ from hostile_site import hostile_task
 from palestra.envs.env import Snapshot
 from palestra.envs.errors import EnvSetupError
 from palestra.envs.web.env import WebEnv
+from palestra.envs.web.host import host
 from palestra.tasks.registry import find_task
 from palestra.tasks.task import Task
 from palestra.tasks.web.actions import act as call
@@ -100,6 +102,17 @@ def test_a_page_of_miniwob_is_played_again(start: Start, played: list[int]) -> N
     env.step(call("click", target='button "ONE"'))
     env.restore(env.snapshot())
     assert env.step(call("click", target='button "TWO"'))[1] == 1.0 and played == [1]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_restored_episode_keeps_its_browser_to_itself(start: Start, again: bool) -> None:
+    env = start(find_task("web-sites", "shop/add-to-cart/000"))
+    env.restore(without(env.snapshot()) if again else env.snapshot())
+    env.step("wait 10")
+    gc.collect()
+    host().run(host().close_idle(), 30)
+    other = start(find_task("web-sites", "forum/reply/000"))
+    assert other._session is not env._session and "shop" in env.step("wait 10")[0]
 
 
 def test_a_snapshot_that_leads_elsewhere_is_refused(start: Start) -> None:
