@@ -38,8 +38,13 @@ class WeightReceiver:
         self._palestra_group = group(store, self.rank + 1, size, self.device, timeout_s)
 
     def palestra_receive(self, specs: Sequence[Spec]) -> None:
-        """Load what the trainer sends, in the order of `specs`."""
-        self.reload_weights(weights_iterator=self._palestra_received(specs))
+        """Load what the trainer sends, in the order of `specs`; all of it is received, whatever comes of it."""
+        received = self._palestra_received(specs)
+        try:
+            self.reload_weights(weights_iterator=received)
+        finally:
+            for _ in received:
+                pass
 
     def _palestra_received(self, specs: Sequence[Spec]) -> Iterator[tuple[str, Tensor]]:
         for name, dtype, shape in specs:

@@ -109,19 +109,6 @@ async def test_weights_from_process_to_process(
             )
 
 
-async def test_weights_that_the_server_does_not_know_are_refused_and_the_next_are_taken(
-    vllm_server: VllmServer, vllm_model_dir: Path, weights: dict[str, Tensor]
-) -> None:
-    async with serving(vllm_server, publisher=BroadcastWeights(untie=True)) as engine:
-        await engine.probe()
-        with pytest.raises(EngineError):
-            await engine.update_weights({"model.no_such.weight": torch.zeros(2, 2), **weights}, 8)
-        await engine.update_weights(weights, 9)
-        reply = await engine.generate(PROMPT, Sampling(max_tokens=8, seed=1))
-        assert reply.versions == ((0, 9),)
-        np.testing.assert_allclose(reply.logprobs, recomputed(vllm_model_dir, weights, reply, 1.0), atol=1e-4)
-
-
 async def test_a_reply_that_outlives_an_update_carries_both_versions(
     vllm_server: VllmServer, weights: dict[str, Tensor]
 ) -> None:
