@@ -41,7 +41,10 @@ def vllm_server(vllm_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) 
         _endless(untied_copy(vllm_model_dir, tmp_path_factory.mktemp("vllm-served"))),
         name="policy",
         python=str(VLLM_HOME / "bin/python"),
-        arguments=("--dtype", "float32", "--max-num-seqs", "32", "--enforce-eager"),
+        arguments=(
+            *("--dtype", "float32", "--max-num-seqs", "32", "--enforce-eager"),
+            *("--enable-lora", "--max-loras", "1", "--max-lora-rank", "8"),
+        ),
         environment={
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "HF_HUB_OFFLINE": "1",

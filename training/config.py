@@ -76,6 +76,8 @@ class TrainConfig:
     matrix_lr: float = 5e-3
     """Of the matrices inside the blocks. With "adamw" and a large model, more like 1e-6 for both."""
     other_lr: float = 1e-3
+    offload_optimizer: bool = False
+    """Keep the optimizer's state in main memory between steps."""
     max_grad_norm: float = 1.0
     temperature: float = 1.0
     max_reply_tokens: int = 64

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from torch import Tensor
 
 from palestra.harness_proxy.engines.base import Engine
+from palestra.harness_proxy.engines.publishing import (
+    AdapterWeights,
+    BroadcastWeights,
+    FileWeights,
+    Publisher,
+)
 from palestra.harness_proxy.engines.vllm import InFlight, VllmEngine
 from palestra.harness_proxy.engines.vllm_server import VllmOptions, VllmServer
 from palestra.harness_proxy.engines.weights import untied_copy
@@ -22,6 +28,9 @@ class TrainableEngine(Engine, Protocol):
     async def update_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Serve `weights` from now on, as policy version `version`."""
         ...
+
+
+Publish = Literal["file", "adapters", "broadcast"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,9 @@ class EngineOptions:
     """More of `vllm serve`, such as ["--tensor-parallel-size", "2"]."""
     environment: Mapping[str, str] = field(default_factory=dict)
     in_flight: InFlight = "wait"
+    publish: Publish = "file"
+    """How new weights get to vLLM: through a file that both see; the adapters of `policy.lora` alone; or from process
+    to process, over NCCL or gloo, which keeps nothing for a vLLM that dies."""
     max_kv_usage: float = 0.9
     """New requests wait from this share of vLLM's KV cache on; 1 leaves that to vLLM."""
     colocated: bool = False
@@ -47,31 +59,51 @@ class EngineOptions:
 
 
 async def training_engine(
-    options: EngineOptions, model: Path, run_dir: Path, *, deterministic: bool = False
+    options: EngineOptions,
+    model: Path,
+    run_dir: Path,
+    *,
+    deterministic: bool = False,
+    adapter: Mapping[str, Any] | None = None,
 ) -> TrainableEngine:
-    """Start what `options` say for the model in `model`. Raises EngineError, and OSError for the model."""
+    """Start what `options` say for the model in `model`. Raises EngineError, and OSError for the model.
+
+    adapter: `lora.adapter_config` of what is published, where that is adapters.
+    """
     if options.kind == "embedded":
         return await child_engine(model, deterministic=deterministic)
     if options.url is not None:
-        return _engine(options, options.url)
-    server = await VllmServer.start(_vllm(options, model, run_dir))
-    return _engine(options, server.base_url, server)
+        return _engine(options, options.url, adapter)
+    server = await VllmServer.start(_vllm(options, model, run_dir, adapter))
+    return _engine(options, server.base_url, adapter, server)
 
 
-def _engine(options: EngineOptions, url: str, server: VllmServer | None = None) -> VllmEngine:
+def _engine(
+    options: EngineOptions, url: str, adapter: Mapping[str, Any] | None, server: VllmServer | None = None
+) -> VllmEngine:
     return VllmEngine(
         url,
         "policy",
         in_flight=options.in_flight,
-        untie=options.cpu,
+        publisher=_publisher(options, adapter),
         server=server,
         max_kv_usage=options.max_kv_usage,
     )
 
 
-def _vllm(options: EngineOptions, model: Path, run_dir: Path) -> VllmOptions:
+def _publisher(options: EngineOptions, adapter: Mapping[str, Any] | None) -> Publisher:
+    if options.publish == "broadcast":
+        return BroadcastWeights(untie=options.cpu)
+    return FileWeights(untie=options.cpu) if adapter is None else AdapterWeights(adapter)
+
+
+def _vllm(
+    options: EngineOptions, model: Path, run_dir: Path, adapter: Mapping[str, Any] | None
+) -> VllmOptions:
     served = untied_copy(model, run_dir / "served") if options.cpu else model
-    arguments = (*options.arguments, "--enable-sleep-mode") if options.colocated else options.arguments
+    sleeping = ("--enable-sleep-mode",) if options.colocated else ()
+    adapting = ("--enable-lora", "--max-loras", "1", "--max-lora-rank", str(adapter["r"])) if adapter else ()
+    arguments = (*options.arguments, *sleeping, *adapting)
     chosen = VllmOptions(
         served, arguments=arguments, environment=options.environment, log=run_dir / "vllm.log"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,23 @@ def merged(model: nn.Module) -> dict[str, Tensor]:
 def adapters(model: nn.Module) -> dict[str, Tensor]:
     """The adapters alone."""
     return {name: value.detach() for name, value in model.state_dict().items() if ".lora_" in name}
+
+
+def named_by_peft(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`adapters` under the names of adapter_model.safetensors."""
+    return {f"base_model.model.{name.replace('.default.', '.')}": value for name, value in state.items()}
+
+
+def adapter_config(model: nn.Module, lora: Lora) -> dict[str, Any]:
+    """adapter_config.json of an adapted `model`, as engines read it."""
+    targets = sorted({name.partition(".lora_")[0].rpartition(".")[2] for name in adapters(model)})
+    return {
+        "peft_type": "LORA",
+        "r": lora.rank,
+        "lora_alpha": lora.alpha,
+        "target_modules": targets,
+        "bias": "none",
+    }
 
 
 def _added(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

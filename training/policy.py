@@ -16,7 +16,7 @@ from palestra.harness_proxy.engines.weights import save_weights
 from palestra.training.attention import register
 from palestra.training.layouts import MicroBatch
 from palestra.training.logprobs import chunked_logprobs
-from palestra.training.lora import Lora, adapt, adapters, merged
+from palestra.training.lora import Lora, adapt, adapters, merged, named_by_peft
 from palestra.training.sharded import ALONE, Team, meeting, shard, spread, whole
 
 _WEIGHTS, _ADAPTERS = "model.safetensors", "adapters.safetensors"
@@ -134,6 +134,11 @@ class Policy:
     def weights(self) -> dict[str, Tensor]:
         """Name to detached tensor, as the model has them without adapters; shares memory where it can."""
         return merged(self.model) if self.options.lora else self.state()
+
+    @meeting
+    def adapters(self) -> dict[str, Tensor]:
+        """The adapters alone, by the names that peft saves them under."""
+        return whole(named_by_peft(adapters(self.model)))
 
     @meeting
     def state(self) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -26,6 +26,7 @@ from palestra.tasks.registry import load_tasks
 from palestra.tasks.task import Split
 from palestra.training.config import TrainConfig
 from palestra.training.engine import EngineOptions, training_engine
+from palestra.training.lora import adapter_config
 from palestra.training.policy import Policy, PolicyOptions
 from palestra.training.sharded import ALONE, Team
 from palestra.training.trainer import Trainer
@@ -62,6 +63,14 @@ class Recipe(BaseModel):
             raise ValueError(
                 'engine.colocated lets vLLM sleep during updates: it needs kind = "vllm" and train.staleness = 0'
             )
+        if self.engine.publish != "file" and self.engine.kind != "vllm":
+            raise ValueError(f'engine.publish = "{self.engine.publish}" is for kind = "vllm"')
+        if self.engine.publish == "adapters" and self.policy.lora is None:
+            raise ValueError('engine.publish = "adapters" needs adapters: give policy.lora')
+        if self.engine.publish == "broadcast" and self.engine.colocated:
+            raise ValueError(
+                'engine.publish = "broadcast" goes from one accelerator to another: with colocated take "file"'
+            )
         return self
 
 
@@ -77,14 +86,28 @@ async def training(recipe: Recipe, store: Store | None = None, team: Team = ALON
     policy = _policy(recipe, team)
     opened = store if store is not None else Store.open(recipe.run_dir / "store", write=True)
     try:
+        adapter = _adapter(recipe, policy)
         engine = await training_engine(
-            recipe.engine, recipe.model, recipe.run_dir, deterministic=recipe.deterministic
+            recipe.engine,
+            recipe.model,
+            recipe.run_dir,
+            deterministic=recipe.deterministic,
+            adapter=adapter,
         )
         async with local(engine, rendering, store=opened, concurrency=recipe.concurrency) as stack:
             tokenizer = recipe.model / "tokenizer.json"
             rest = engine.sleep if recipe.engine.colocated and isinstance(engine, VllmEngine) else None
             trainer = Trainer(
-                recipe.train, policy, engine, stack.runner, opened, tasks, recipe.run_dir, tokenizer, rest
+                recipe.train,
+                policy,
+                engine,
+                stack.runner,
+                opened,
+                tasks,
+                recipe.run_dir,
+                tokenizer,
+                rest,
+                published=policy.weights if adapter is None else policy.adapters,
             )
             trainer.resume()
             yield trainer
@@ -100,6 +123,13 @@ def follow(recipe: Recipe, team: Team) -> None:
     policy = _policy(recipe, team)
     policy.temperature = recipe.train.temperature
     team.follow(policy=policy, updater=Updater(policy, recipe.train))
+
+
+def _adapter(recipe: Recipe, policy: Policy) -> dict[str, Any] | None:
+    """adapter_config.json of what is published, where that is adapters."""
+    if recipe.engine.publish != "adapters" or recipe.policy.lora is None:
+        return None
+    return adapter_config(policy.model, recipe.policy.lora)
 
 
 def _policy(recipe: Recipe, team: Team) -> Policy:

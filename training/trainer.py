@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from palestra.rollouts.runner import Runner
 from palestra.tasks.task import TaskSet
@@ -90,11 +91,12 @@ class Trainer:
         run_dir: Path,
         tokenizer: Path,
         rest: Callable[[], Awaitable[None]] | None = None,
+        published: Callable[[], Mapping[str, Tensor]] | None = None,
     ) -> None:
         """`runner` must commit to `store`; `tokenizer` is the tokenizer.json that checkpoints carry along.
 
         `rest`: called before each update, to have an engine on the same accelerator give its memory back; new weights
-        wake it.
+        wake it. `published`: what the engine is given as new weights, by default those of the policy.
 
         Raises ConfigError, a ValueError, for a name or a value that `config` cannot have.
         """
@@ -102,6 +104,7 @@ class Trainer:
         self.config, self.policy, self.runner = config, policy, runner
         self.history: list[StepResult] = []
         self._engine, self._store, self._tokenizer, self._rest = engine, store, tokenizer, rest
+        self._published = published or policy.weights
         self.sampler = samplers[config.sampler](tasks, config.seed, **config.sampler_options)
         collector = Collector(config, runner, store, self.sampler)
         batch = config.groups_per_step * config.group_size
@@ -163,7 +166,7 @@ class Trainer:
             await self._ahead.aclose()
 
     async def _publish(self) -> None:
-        await self._engine.update_weights(self.policy.weights(), self.step)
+        await self._engine.update_weights(self._published(), self.step)
         self._ahead.published(self.step)
 
     async def _step(self) -> StepResult:

@@ -22,7 +22,7 @@ from palestra.training.errors import ConfigError, DivergedError, OutOfMemoryErro
 from palestra.training.layouts import MicroBatch
 from palestra.training.losses import Objective, learning_rate_scale
 from palestra.training.losses.segments import dense, sums
-from palestra.training.optimizer import optimizers
+from palestra.training.optimizer import Offloaded, Optimizer, optimizers
 from palestra.training.policy import Policy
 from palestra.training.proximal import proximals
 from palestra.training.reference import Reference
@@ -39,15 +39,15 @@ class Updater:
 
         Raises ConfigError for either with sharded weights, which cannot be copied.
         """
+        if config.offload_optimizer and policy.team.size > 1:
+            raise ConfigError("offload_optimizer needs one process: sharding makes the state small instead")
         referred = bool(config.kl_weight) or needs_reference(config)
         if referred and policy.team.size > 1:
             raise ConfigError(
                 "kl_weight and confidence_punished need one process: weights that are sharded over several have no copy"
             )
         self._policy, self._config = policy, config
-        self._optimizer = optimizers[config.optimizer](
-            policy.model, matrix_lr=config.matrix_lr, other_lr=config.other_lr
-        )
+        self._optimizer = _optimizer(policy, config)
         self._proximal = proximals[config.proximal](**config.proximal_options)
         self._objective = objective(config)
         self._reference = Reference(policy) if referred else None
@@ -186,6 +186,11 @@ class Updater:
         if gap > self._config.max_logprob_gap:
             raise UnfaithfulError(gap, self._config.max_logprob_gap)
         return gap
+
+
+def _optimizer(policy: Policy, config: TrainConfig) -> Optimizer:
+    made = optimizers[config.optimizer](policy.model, matrix_lr=config.matrix_lr, other_lr=config.other_lr)
+    return Offloaded(made) if config.offload_optimizer else made
 
 
 def objective(config: TrainConfig) -> Objective:

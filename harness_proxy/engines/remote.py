@@ -77,6 +77,11 @@ class CompletionsEngine:
         for client in self._clients.values():
             await client.aclose()
 
+    @property
+    def _asked(self) -> str:
+        """The name of the model in requests for replies."""
+        return self.model
+
     async def _context(self) -> int:
         """The model's context length, asked once."""
         if self._context_tokens is None:
@@ -109,7 +114,7 @@ class CompletionsEngine:
 
     async def _complete(self, prompt: list[int], sampling: Sampling, session: str) -> dict[str, Any]:
         body = {
-            "model": self.model,
+            "model": self._asked,
             "prompt": prompt,
             **sampling_fields(sampling),
             "return_token_ids": True,

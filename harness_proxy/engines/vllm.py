@@ -8,25 +8,22 @@ VLLM_SERVER_DEV_MODE=1; `vllm_server.py` starts one so. Replies come from /infer
 weights sampled which token (vLLM 0.32 with `--enable-scale-out`: entrypoints/scale_out/token_in_token_out/protocol.py,
 entrypoints/rl/online/api_router.py), else from /v1/completions (vLLM 0.26).
 
-New weights go through a safetensors file that the server reads, so both must see one file system. Prefixes are
+New weights travel as `publishing.py` has it. Prefixes are
 cached by the server: requests of one rollout should meet the same server (`EngineGroup` sees to that).
 """
 
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from palestra.harness_proxy.engines.admission import Admission, kv_usage
 from palestra.harness_proxy.engines.base import Capability, EngineError, EngineUnavailableError
+from palestra.harness_proxy.engines.publishing import FileWeights, Publisher, Request
 from palestra.harness_proxy.engines.remote import CompletionsEngine, sampling_fields
 from palestra.harness_proxy.engines.vllm_server import VllmServer
-from palestra.harness_proxy.engines.weights import save_weights, untied
 from palestra.trajectories.model import Sampling
 
 if TYPE_CHECKING:
@@ -49,14 +46,13 @@ class VllmEngine(CompletionsEngine):
         timeout_s: float = 600.0,
         in_flight: InFlight = "wait",
         version: int = 0,
-        untie: bool = False,
+        publisher: Publisher | None = None,
         server: VllmServer | None = None,
         max_kv_usage: float = 1.0,
     ) -> None:
         """base_url: ending in /v1. version: of the weights that the server has now.
 
-        untie: publish the output head beside the embedding that it is. On the CPU vLLM keeps a packed copy of the head,
-        which a reload of the embedding leaves as it was: serve an `untied_copy` there, and set this.
+        publisher: how new weights get there, by default through a file.
 
         server: one to look after: it is started again when it has died, with the weights it had, and closed with
         this engine.
@@ -67,13 +63,13 @@ class VllmEngine(CompletionsEngine):
         self.policy_version = version
         self._in_flight: InFlight = in_flight
         self._names: dict[str, int] = {}
-        self._untie = untie
+        self._publisher = publisher or FileWeights()
         self._server = server
         self._root = self._base_url.removesuffix("/v1")
         self._token_api = False
-        self._weights: Path | None = None
         self._admission = Admission(self._kv_usage, max_kv_usage)
-        self._asleep = False
+        self._asleep = self._bare = self._published = False
+        """bare: the server was started again, and lacks what was published."""
         self._mending = asyncio.Lock()
 
     async def probe(self) -> Capability:
@@ -103,20 +99,21 @@ class VllmEngine(CompletionsEngine):
         return bool(spans)
 
     async def update_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Serve `weights`, by their Hugging Face names, from now on as policy version `version`.
+        """Serve `weights`, as the publisher takes them, from now on as policy version `version`.
 
         Replies in progress are treated as `in_flight` says. Raises EngineError when the server does not take them; it
         then does not answer until it has them or was started again.
         """
-        fresh = Path(tempfile.mkdtemp(prefix="palestra-weights-", dir=_shared_memory()))
-        published = untied(weights) if self._untie else weights
-        await asyncio.to_thread(save_weights, published, fresh / "model.safetensors")
-        stale, self._weights = self._weights, fresh
-        await self._revive()
-        await self._wake()
-        await self._publish(version)
-        if stale is not None:
-            shutil.rmtree(stale, ignore_errors=True)
+        async with self._mending:
+            await self._restarted()
+            await asyncio.to_thread(self._publisher.prepare, weights)
+            await self._wake()
+            await self._publish(version, self._publisher.send)
+            self._bare, self._published = False, True
+
+    @property
+    def _asked(self) -> str:
+        return self._publisher.serves or self.model
 
     async def sleep(self) -> None:
         """Give the accelerator's memory back until the next `update_weights`; nothing can be sampled meanwhile.
@@ -142,15 +139,12 @@ class VllmEngine(CompletionsEngine):
         await super().aclose()
         if self._server is not None:
             await self._server.aclose()
-        if self._weights is not None:
-            shutil.rmtree(self._weights, ignore_errors=True)
-            self._weights = None
+        self._publisher.close()
 
-    async def _publish(self, version: int) -> None:
+    async def _publish(self, version: int, send: Callable[[Request], Awaitable[None]]) -> None:
         self._names[str(version)] = version
         async with self._paused():
-            reload = {"method": "reload_weights", "kwargs": {"weights_path": str(self._weights)}}
-            await self._request("POST", "/collective_rpc", reload)
+            await send(self._request)
             if self._token_api:
                 await self._request("POST", "/update_weight_version", {"new_version": str(version)})
             await self._request("POST", "/reset_prefix_cache")
@@ -165,14 +159,18 @@ class VllmEngine(CompletionsEngine):
 
     async def _revive(self) -> None:
         """Start the server again if it has died, and give it the weights it had."""
-        if self._server is None or self._server.running:
-            return
-        async with self._mending:
-            if not self._server.running:
-                await self._server.restart()
-                self._asleep = False
-                if self._weights is not None:
-                    await self._publish(self.policy_version)
+        if self._bare or (self._server is not None and not self._server.running):
+            async with self._mending:
+                await self._restarted()
+                if self._bare and self._published:
+                    await self._publish(self.policy_version, self._publisher.send_again)
+                self._bare = False
+
+    async def _restarted(self) -> None:
+        """Start the server again if it has died, with the weights of the model."""
+        if self._server is not None and not self._server.running:
+            await self._server.restart()
+            self._asleep, self._bare = False, True
 
     async def _request(
         self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
@@ -190,7 +188,7 @@ class VllmEngine(CompletionsEngine):
 
     def _tokens_in(self, prompt: list[int], sampling: Sampling) -> dict[str, Any]:
         return {
-            "model": self.model,
+            "model": self._asked,
             "token_ids": prompt,
             "sampling_params": sampling_fields(sampling),
             "return_token_ids": True,
@@ -219,7 +217,3 @@ class VllmEngine(CompletionsEngine):
                 "another run use it?"
             )
         return [(s["start"], self._names[s["version"]]) for s in spans] or [(0, self.policy_version)]
-
-
-def _shared_memory() -> str | None:
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None

@@ -19,8 +19,11 @@ from palestra.harness_proxy.engines.base import EngineError
 
 _ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1",  # pause, reload_weights and their like are served only so
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
     "VLLM_NO_USAGE_STATS": "1",
 }
+_INSIDE = Path(__file__).with_name("vllm_side")
+"""What the server imports of ours."""
 _FIND = """
 import importlib.util, pathlib
 served = pathlib.Path(importlib.util.find_spec("vllm").origin).parent / "entrypoints"
@@ -50,8 +53,16 @@ class VllmOptions:
             *(self.python, "-m", "vllm.entrypoints.cli.main", "serve", str(self.model)),
             *("--host", self.host, "--port", str(port), "--served-model-name", self.name),
             *("--logprobs-mode", "processed_logprobs", *self._token_api()),
+            *("--worker-extension-cls", "palestra_receiver.WeightReceiver"),
             *self.arguments,
         ]
+
+    def variables(self) -> dict[str, str]:
+        """The environment that it runs in."""
+        merged = os.environ | _ENVIRONMENT | dict(self.environment)
+        return merged | {
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(_INSIDE), merged.get("PYTHONPATH")]))
+        }
 
     def _token_api(self) -> list[str]:
         """What serves token ids, in versions that want to be asked; read from vLLM's source, since importing it takes
@@ -97,7 +108,7 @@ class VllmServer:
         with self.options.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self.options.command(self.port),
-                env=os.environ | _ENVIRONMENT | dict(self.options.environment),
+                env=self.options.variables(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

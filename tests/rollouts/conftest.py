@@ -12,6 +12,7 @@ import pytest
 from palestra.harness_proxy.engines.scripted import ScriptedEngine
 from palestra.harness_proxy.rendering import Rendering
 from palestra.harness_proxy.testing import make_tiny_tokenizer
+from palestra.rollouts.harnesses import chat_client
 from palestra.rollouts.local import Local, local
 from palestra.rollouts.testing import Puppet, tool_call
 from palestra.trajectories.store import Store
@@ -50,3 +51,17 @@ async def stage(rendering: Rendering) -> AsyncIterator[Stage]:
 def store(tmp_path: Path) -> Iterator[Store]:
     with Store.open(tmp_path / "store", write=True) as opened:
         yield opened
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients ask again three times, at once."""
+    monkeypatch.setattr(chat_client, "RETRIES", 3)
+    monkeypatch.setattr(chat_client, "FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(chat_client, "LONGEST_TOLD_S", 0.0)
+
+
+@pytest.fixture(params=["own thread", "crew"])
+def either_host(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worlds live in threads of their own, and then in one of many."""
+    monkeypatch.setattr(Puppet, "any_thread", request.param == "crew")

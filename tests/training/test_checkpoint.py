@@ -70,7 +70,7 @@ def test_training_continues_bit_for_bit(run: Run, model_dir: Path, tmp_path: Pat
     other.update()
     other.update()
     assert same(run.weights(), other.weights())
-    for mine, theirs in zip(run.optimizer._parts, other.optimizer._parts, strict=True):
+    for mine, theirs in zip(run.optimizer.parts, other.optimizer.parts, strict=True):
         for key, state in mine.state_dict()["state"].items():
             assert same(state, theirs.state_dict()["state"][key])
 
@@ -189,7 +189,7 @@ class TestDamage:
 
 class TestOptimizer:
     def test_matrices_of_the_blocks_go_to_muon_and_the_rest_to_adamw(self, run: Run) -> None:
-        muon, adamw = run.optimizer._parts
+        muon, adamw = run.optimizer.parts
         counted = [sum(p.numel() for g in part.param_groups for p in g["params"]) for part in (muon, adamw)]
         assert sum(counted) == run.policy.num_parameters
         assert all(p.ndim == 2 for g in muon.param_groups for p in g["params"])
@@ -206,4 +206,4 @@ class TestOptimizer:
         assert all(p.grad is None for p in run.policy.parameters())
         run.update()
         assert not same(run.weights(), before)
-        assert [p.param_groups[0]["lr"] for p in run.optimizer._parts] == [0.01, 0.01]
+        assert [p.param_groups[0]["lr"] for p in run.optimizer.parts] == [0.01, 0.01]

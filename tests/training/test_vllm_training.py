@@ -7,13 +7,14 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import torch
 
 from palestra.harness_proxy.engines.base import Generation
+from palestra.harness_proxy.engines.publishing import FileWeights
 from palestra.harness_proxy.engines.vllm import VllmEngine
 from palestra.harness_proxy.engines.vllm_server import VllmServer
 from palestra.harness_proxy.rendering import Rendering
@@ -21,8 +22,9 @@ from palestra.rollouts.local import local
 from palestra.tasks.task import Task, TaskSet
 from palestra.training.batch import make_batch
 from palestra.training.config import TrainConfig
-from palestra.training.engine import EngineOptions, training_engine
-from palestra.training.policy import Policy
+from palestra.training.engine import EngineOptions, Publish, training_engine
+from palestra.training.lora import Lora, adapter_config
+from palestra.training.policy import Policy, PolicyOptions
 from palestra.training.trainer import StepResult, Trainer
 from palestra.trajectories.graph import TokenGraph
 from palestra.trajectories.model import Sampling
@@ -36,11 +38,19 @@ CONFIG = TrainConfig(
 )
 
 
+@pytest.mark.parametrize("publish", get_args(Publish))
 async def test_a_run_with_vllm_is_faithful_and_serves_what_it_learnt(
-    vllm_server: VllmServer, vllm_model_dir: Path, parity_tasks: Callable[..., TaskSet], tmp_path: Path
+    vllm_server: VllmServer,
+    vllm_model_dir: Path,
+    parity_tasks: Callable[..., TaskSet],
+    tmp_path: Path,
+    publish: Publish,
 ) -> None:
-    options = EngineOptions(kind="vllm", url=vllm_server.base_url, cpu=True)
-    engine = await training_engine(options, vllm_model_dir, tmp_path)
+    lora = Lora(rank=4, alpha=8) if publish == "adapters" else None
+    policy = Policy.load(vllm_model_dir, PolicyOptions(lora=lora))
+    adapter = adapter_config(policy.model, lora) if lora else None
+    options = EngineOptions(kind="vllm", url=vllm_server.base_url, cpu=True, publish=publish)
+    engine = await training_engine(options, vllm_model_dir, tmp_path, adapter=adapter)
     published: list[float] = []
 
     async def on_step(result: StepResult) -> None:
@@ -52,11 +62,12 @@ async def test_a_run_with_vllm_is_faithful_and_serves_what_it_learnt(
 
     with Store.open(tmp_path / "store", write=True) as store:
         async with local(engine, Rendering.load(vllm_model_dir), store=store) as running:
-            policy, tokenizer = Policy.load(vllm_model_dir), vllm_model_dir / "tokenizer.json"
-            config = replace(CONFIG, layout="tree")
+            tokenizer, tasks = vllm_model_dir / "tokenizer.json", parity_tasks(6)
+            config = replace(CONFIG, layout="tree", optimizer="adamw")
             trainer = Trainer(
-                config, policy, engine, running.runner, store, parity_tasks(6), tmp_path, tokenizer
-            )
+                config, policy, engine, running.runner, store, tasks, tmp_path, tokenizer,
+                published=policy.adapters if lora else None,
+            )  # fmt: skip
             await trainer.train(on_step)
         assert len(set(published)) == 3, "the server's weights change with every step"
         for trajectory in store:
@@ -94,7 +105,7 @@ async def test_a_server_killed_in_mid_rollout_comes_back_and_the_run_goes_on(
     vllm_server: VllmServer, vllm_model_dir: Path, parity_tasks: Callable[..., TaskSet], tmp_path: Path
 ) -> None:
     """Rollouts that it took along are played again or recorded as failures of the provider; none gets a score of 0."""
-    engine = VllmEngine(vllm_server.base_url, "policy", untie=True, server=vllm_server)
+    engine = VllmEngine(vllm_server.base_url, "policy", publisher=FileWeights(untie=True), server=vllm_server)
     generate, calls = engine.generate, list[int]()
 
     async def dying(*args: Any, **options: Any) -> Generation:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from palestra.harness_proxy.engines.base import EngineError, EngineUnavailableError, Generation
+from palestra.harness_proxy.engines.publishing import BroadcastWeights, FileWeights
 from palestra.harness_proxy.engines.vllm import VllmEngine
 from palestra.harness_proxy.engines.vllm_server import VllmOptions, VllmServer
 from palestra.trajectories.model import Sampling
@@ -31,7 +32,7 @@ ENDLESS = Sampling(max_tokens=1 << 20)
 @contextlib.asynccontextmanager
 async def serving(shared: VllmServer, **options: Any) -> AsyncIterator[VllmEngine]:
     """An engine before the shared server, which it leaves running."""
-    engine = VllmEngine(shared.base_url, "policy", untie=True, **options)
+    engine = VllmEngine(shared.base_url, "policy", **{"publisher": FileWeights(untie=True)} | options)
     try:
         yield engine
     finally:
@@ -84,6 +85,21 @@ async def test_new_weights_are_served_and_named(
     async with serving(vllm_server) as engine:
         await engine.probe()
         for version in (3, 4):
+            fresh = moved(weights, version)
+            await engine.update_weights(fresh, version)
+            reply = await engine.generate(PROMPT, Sampling(max_tokens=8, seed=1))
+            assert reply.versions == ((0, version),)
+            np.testing.assert_allclose(
+                reply.logprobs, recomputed(vllm_model_dir, fresh, reply, 1.0), atol=1e-4
+            )
+
+
+async def test_weights_from_process_to_process(
+    vllm_server: VllmServer, vllm_model_dir: Path, weights: dict[str, Tensor]
+) -> None:
+    async with serving(vllm_server, publisher=BroadcastWeights(untie=True)) as engine:
+        await engine.probe()
+        for version in (5, 6):
             fresh = moved(weights, version)
             await engine.update_weights(fresh, version)
             reply = await engine.generate(PROMPT, Sampling(max_tokens=8, seed=1))
@@ -155,7 +171,9 @@ async def test_a_cancelled_call_stops_sampling(vllm_server: VllmServer, weights:
             await call
         async with asyncio.timeout(60):
             while await gauge(vllm_server, "num_requests_running"):
-                await engine.generate(PROMPT, Sampling(max_tokens=1))  # the gauge is set where tokens are sampled
+                await engine.generate(
+                    PROMPT, Sampling(max_tokens=1)
+                )  # the gauge is set where tokens are sampled
 
 
 async def test_a_killed_server_comes_back_with_the_weights_it_had(
@@ -200,8 +218,8 @@ async def until(server: VllmServer, name: str, value: float) -> None:
 
 async def gauge(server: VllmServer, name: str) -> float:
     """What vLLM reports now."""
-    async with aiohttp.ClientSession() as session:
-        async with session.get(server.base_url.removesuffix("/v1") + "/metrics") as response:
-            lines = (await response.text()).splitlines()
+    url = server.base_url.removesuffix("/v1") + "/metrics"
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        lines = (await response.text()).splitlines()
     [found] = [float(x.split()[-1]) for x in lines if x.startswith(f"vllm:{name}{{")]
     return found
