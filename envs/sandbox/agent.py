@@ -76,13 +76,17 @@ def run(
 ) -> Outcome:
     """Run a command to its end, or kill all that is inside after `timeout_s` or `flood_bytes`."""
     with connected(connect) as connection, two_pipes(output_bytes) as pipes:
-        with stdin_of(stdin) as source:
-            ask(connection, request, [source, *(pipe.write_end for pipe in pipes)])
+        ends = [pipe.write_end for pipe in pipes]
+        if stdin:
+            with file_of(stdin) as source:
+                ask(connection, request, [*ends, source])
+        else:
+            ask(connection, request, ends)
         return Wait(connection, pipes, timeout_s, flood_bytes).outcome()
 
 
 def start(connect: Connect, request: bytes, fds: list[int]) -> socket.socket:
-    """Ask for a command and give back its connection, on which the result will come."""
+    """Ask for a command on stdout, stderr and maybe stdin; its connection, on which the result will come."""
     try:
         connection = connect()
     except OSError as error:
@@ -238,8 +242,10 @@ def ask(connection: socket.socket, request: bytes, fds: list[int]) -> None:
         raise ValueError(
             f"a command of {len(request)} bytes is too long: write it to a file, or pass it as stdin"
         )
-    socket.send_fds(connection, [struct.pack("=I", len(request))], fds)
-    connection.sendall(request)
+    message = struct.pack("=I", len(request)) + request
+    sent = socket.send_fds(connection, [message], fds)
+    if sent < len(message):
+        connection.sendall(memoryview(message)[sent:])
 
 
 @contextmanager
@@ -257,16 +263,13 @@ def connected(connect: Connect) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def stdin_of(data: bytes) -> Iterator[int]:
+def file_of(data: bytes) -> Iterator[int]:
     """A descriptor that gives `data`."""
-    if not data:
-        fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    else:
-        memory = os.memfd_create("stdin", os.MFD_CLOEXEC)
-        with os.fdopen(memory, "wb") as file:
-            file.write(data)
-            file.flush()
-            fd = os.open(f"/proc/self/fd/{memory}", os.O_RDONLY | os.O_CLOEXEC)
+    memory = os.memfd_create("stdin", os.MFD_CLOEXEC)
+    with os.fdopen(memory, "wb") as file:
+        file.write(data)
+        file.flush()
+        fd = os.open(f"/proc/self/fd/{memory}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield fd
     finally:

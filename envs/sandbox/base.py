@@ -111,6 +111,12 @@ class Snapshot(Protocol):
     def close(self) -> None:
         """Let go of it. Sandboxes made from it stay. Idempotent."""
 
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
 
 class Sandbox(Protocol):
     """One isolated machine.

@@ -22,6 +22,7 @@ from palestra.envs.sandbox.base import Breach, Limits
 CONTROLLERS = ("memory", "pids", "cpu")
 _NAME = re.compile(r"palestra-(\d+-\d+)-\d+$")
 _CPU_PERIOD_US = 100_000
+_MAX_COUNTERS = 4096
 _numbers = itertools.count(1)
 """Of all groups of this process, whoever makes them."""
 
@@ -53,11 +54,19 @@ class Group:
     paths: Mapping[str, Path]
     limits: Limits | None = None
     _seen: dict[Breach, int] = field(default_factory=dict)
+    _counters: list[tuple[Breach, str, bytes]] = field(init=False)
 
-    def doors(self) -> list[Path]:
+    def __post_init__(self) -> None:
+        killed = "memory.oom_control" if self.version == 1 else "memory.events"
+        self._counters = [
+            ("memory", str(self.paths["memory"] / killed), b"oom_kill "),
+            ("pids", str(self.paths["pids"] / "pids.events"), b"max "),
+        ]
+
+    def doors(self, *, cpu: bool) -> list[str]:
         """Files to which a process writes itself to come in. Each move costs, so unbounded CPU time needs none."""
-        needed = [name for name in self.paths if name != "cpu" or (self.limits and self.limits.cpus)]
-        return list(dict.fromkeys(self.paths[name] / "cgroup.procs" for name in needed))
+        needed = [name for name in self.paths if name != "cpu" or cpu]
+        return list(dict.fromkeys(f"{self.paths[name]}/cgroup.procs" for name in needed))
 
     def bound(self, limits: Limits) -> None:
         """Set the limits, and count breaches from here on."""
@@ -69,17 +78,10 @@ class Group:
 
     def breach(self) -> Breach | None:
         """Which bound was hit since the last call."""
-        counts = self._counts()
+        counts = {name: _counter(path, key) for name, path, key in self._counters}
         hit: list[Breach] = [name for name, count in counts.items() if count > self._seen.get(name, 0)]
         self._seen = counts
         return hit[0] if hit else None
-
-    def _counts(self) -> dict[Breach, int]:
-        memory = "memory.oom_control" if self.version == 1 else "memory.events"
-        return {
-            "memory": _counter(self.paths["memory"] / memory, "oom_kill"),
-            "pids": _counter(self.paths["pids"] / "pids.events", "max"),
-        }
 
     def remove(self) -> None:
         for path in dict.fromkeys(self.paths.values()):
@@ -95,12 +97,10 @@ class Groups:
         self._lock = threading.Lock()
 
     def take(self, limits: Limits) -> Group:
-        """A group that nobody uses, bound by `limits`."""
+        """A group that nobody uses, best one that is already bound by `limits`."""
         with self._lock:
-            self._free.sort(key=lambda g: g.limits == limits)
-            group = self._free.pop() if self._free else self._make()
-        group.bound(limits)
-        return group
+            fits = next((i for i, group in enumerate(self._free) if group.limits == limits), -1)
+            return self._free.pop(fits) if self._free else self._make()
 
     def give_back(self, group: Group) -> None:
         """All processes of the group have ended."""
@@ -194,12 +194,17 @@ def _settings(version: int, paths: Mapping[str, Path], limits: Limits) -> list[t
     return settings
 
 
-def _counter(path: Path, name: str) -> int:
+def _counter(path: str, key: bytes) -> int:
+    """The number after a key at the start of a line."""
     try:
-        lines = path.read_text().splitlines()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return 0
-    return next((int(line.split()[1]) for line in lines if line.split()[0] == name), 0)
+    try:
+        _, _, rest = (b"\n" + os.read(fd, _MAX_COUNTERS)).partition(b"\n" + key)
+    finally:
+        os.close(fd)
+    return int(rest.split(maxsplit=1)[0]) if rest else 0
 
 
 def _remove(path: Path) -> None:

@@ -10,38 +10,31 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import socket
 import tempfile
 import threading
-import time
 import uuid
 import weakref
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import docker
 import docker.errors
 
-from palestra.envs.sandbox import agent, cgroups, owner
-from palestra.envs.sandbox.base import Breach, Image, Limits, Outlets, Snapshot
+from palestra.envs.sandbox import owner
+from palestra.envs.sandbox.base import Image, Limits, Outlets, Snapshot
 from palestra.envs.sandbox.closing import Closing
-from palestra.envs.sandbox.errors import SandboxError, SandboxLostError, SandboxSetupError
+from palestra.envs.sandbox.docker_rooms import ABSENT, OWNER, DockerRoom, begin
+from palestra.envs.sandbox.errors import SandboxError, SandboxSetupError
 from palestra.envs.sandbox.images import as_tar
-from palestra.envs.sandbox.machine import Machine
-from palestra.envs.sandbox.native import program
+from palestra.envs.sandbox.rooms import RoomedSandbox
 from palestra.envs.sandbox.timer import Repeat
 
-OWNER = "palestra.owner"
 REPOSITORY = "palestra/image"
 SNAPSHOTS = "palestra/snapshot"
-START_TIMEOUT_S = 60.0
 REAP_EVERY_S = 300.0
-_INSIDE = "/run/palestra"
-_PROGRAM = "/run/palestra-sandbox"
 _DIRECTORY_PREFIX = "palestra-docker-"
-_ABSENT = (docker.errors.NotFound, docker.errors.APIError)
 
 
 class DockerBackend(Closing):
@@ -61,6 +54,7 @@ class DockerBackend(Closing):
         self.label = owner.label()
         self.directory = Path(tempfile.mkdtemp(prefix=f"{_DIRECTORY_PREFIX}{self.label}-"))
         self._live: weakref.WeakSet[DockerSandbox] = weakref.WeakSet()
+        self._snapshots: set[str] = set()
         self._lock = threading.Lock()
         self._closed = False
         self.reap()
@@ -77,7 +71,7 @@ class DockerBackend(Closing):
         if isinstance(source, Image):
             base, image = _Base(self.tag_of(source)), source
         elif isinstance(source, DockerSnapshot):
-            base, image = source.base, source.image
+            base, image = source.need_base(), source.image
         else:
             raise SandboxError(f"the docker backend cannot start from a {type(source).__name__}")
         sandbox = DockerSandbox(self, image, base, limits or Limits(), Outlets.of(sockets, shared))
@@ -98,7 +92,7 @@ class DockerBackend(Closing):
             if c
         ]
         for container in dead:
-            with contextlib.suppress(*_ABSENT):
+            with contextlib.suppress(*ABSENT):
                 container.remove(force=True, v=True)
         for image in self._labelled(self._images(OWNER)):
             self.remove_image(image.id)
@@ -121,13 +115,22 @@ class DockerBackend(Closing):
             live = list(self._live)
         for sandbox in live:
             sandbox.close()
-        for image in self._images(f"{OWNER}={self.label}"):
-            self.remove_image(image.id)
+        for tag in list(self._snapshots):
+            self.remove_image(tag)
         shutil.rmtree(self.directory, ignore_errors=True)
         self.client.close()
 
+    def commit(self, room: DockerRoom) -> str:
+        """The tag of a new image of what is in a room. Raises the APIError of the daemon."""
+        tag = f"{SNAPSHOTS}:{uuid.uuid4().hex}"
+        room.container.commit(*tag.split(":"))
+        self._snapshots.add(tag)
+        return tag
+
     def remove_image(self, name: str) -> None:
-        with contextlib.suppress(*_ABSENT):
+        """Remove it if it is there."""
+        self._snapshots.discard(name)
+        with contextlib.suppress(*ABSENT):
             self.client.images.remove(name, force=True)
 
     def _labelled(self, found: list[Any]) -> Iterator[Any]:
@@ -151,143 +154,6 @@ class DockerBackend(Closing):
         return tag
 
 
-class DockerSandbox(Machine):
-    """One container at a time; reset and restore replace it."""
-
-    def __init__(
-        self, backend: DockerBackend, image: Image, base: _Base, limits: Limits, outlets: Outlets
-    ) -> None:
-        super().__init__(f"docker-{uuid.uuid4().hex[:16]}", image, limits)
-        self._backend = backend
-        self._outlets = outlets
-        self._source = base
-        self._lock = threading.RLock()
-        self._own_limits = [("fsize", limits.disk_bytes)]
-        base.holders += 1
-        self._room: _Room | None = self._begin(base)
-
-    def snapshot(self) -> DockerSnapshot:
-        with self._lock:
-            room = self._need_room()
-            self.kill()
-            tag = uuid.uuid4().hex
-            try:
-                room.container.commit(repository=SNAPSHOTS, tag=tag)
-            except docker.errors.APIError as error:
-                raise SandboxError(f"cannot commit sandbox {self._id}: {error}") from error
-            base = _Base(f"{SNAPSHOTS}:{tag}", self._backend)
-            return DockerSnapshot(self._image, base)
-
-    def restore(self, snapshot: Snapshot) -> None:
-        if not isinstance(snapshot, DockerSnapshot):
-            raise SandboxError(f"a docker sandbox cannot be restored from a {type(snapshot).__name__}")
-        self._replace(snapshot.base)
-
-    def fork(self) -> DockerSandbox:
-        snapshot = self.snapshot()
-        try:
-            return self._backend.create(snapshot, self._limits, **self._outlets.arguments())
-        finally:
-            snapshot.close()
-
-    def reset(self) -> None:
-        self._replace(self._source)
-
-    def close(self) -> None:
-        with self._lock:
-            room, self._room = self._room, None
-            if room:
-                room.end()
-                self._source.let_go()
-
-    def alive(self) -> bool:
-        """Whether the server inside still answers; cheap."""
-        try:
-            self._connect().close()
-        except (OSError, SandboxLostError):
-            return False
-        return True
-
-    def _replace(self, base: _Base) -> None:
-        with self._lock:
-            room = self._need_room()
-            fresh = self._begin(base)
-            self._room = fresh
-            room.end()
-
-    def _begin(self, base: _Base) -> _Room:
-        directory = Path(tempfile.mkdtemp(dir=self._backend.directory))
-        directory.chmod(0o755)
-        try:
-            container = self._backend.client.containers.run(**self._options(base, directory))
-        except docker.errors.DockerException as error:
-            shutil.rmtree(directory, ignore_errors=True)
-            raise SandboxError(f"Docker cannot start a sandbox: {error}") from error
-        room = _Room(container, directory)
-        room.wait_until_ready()
-        return room
-
-    def _options(self, base: _Base, directory: Path) -> dict[str, Any]:
-        limits = self._limits
-        mounts = {str(directory): _INSIDE, str(program()): _PROGRAM}
-        sockets = {str(path): f"{_INSIDE}/{port}.sock" for port, path in self._outlets.sockets.items()}
-        shared = {str(path): f"{_INSIDE}/{name}" for name, path in self._outlets.shared.items()}
-        return {
-            "image": base.tag,
-            "entrypoint": [_PROGRAM, "agent", f"{_INSIDE}/agent.sock", *map(str, self._outlets.sockets)],
-            "command": [],
-            "detach": True,
-            "auto_remove": True,
-            "labels": {OWNER: self._backend.label},
-            "hostname": "sandbox",
-            "user": "0:0",
-            "network_mode": "none",
-            "cap_drop": ["ALL"],
-            "cap_add": ["SETUID", "SETGID", "KILL"],
-            "security_opt": ["no-new-privileges"],
-            "ipc_mode": "private",
-            "pids_limit": limits.pids,
-            "mem_limit": limits.memory_bytes,
-            "memswap_limit": limits.memory_bytes,
-            "nano_cpus": int(limits.cpus * 1e9) if limits.cpus else None,
-            "tmpfs": {"/run": "rw,nosuid,nodev,size=16m,mode=755"},
-            "shm_size": min(limits.disk_bytes, limits.memory_bytes),
-            "volumes": [
-                f"{outside}:{inside}:{'ro' if inside == _PROGRAM or outside in shared else 'rw'}"
-                for outside, inside in {**mounts, **sockets, **shared}.items()
-            ],
-        }
-
-    def _need_room(self) -> _Room:
-        room = self._room
-        if room is None:
-            raise SandboxLostError(f"sandbox {self._id} is closed")
-        return room
-
-    def _connect(self) -> socket.socket:
-        return _connect_to(self._need_room().directory)
-
-    def _breach(self, outcome: agent.Outcome) -> Breach | None:
-        room = self._room
-        hit = room.group.breach() if room and room.group else None
-        return hit or ("disk" if outcome.disk_full else None)
-
-
-class DockerSnapshot:
-    """A committed layer, shared by all that was made from it."""
-
-    def __init__(self, image: Image, base: _Base) -> None:
-        self.image = image
-        self.base = base
-        self._closed = False
-        base.holders += 1
-
-    def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self.base.let_go()
-
-
 @dataclass(slots=True)
 class _Base:
     """An image of the daemon; a snapshot's is removed with its last holder."""
@@ -302,52 +168,65 @@ class _Base:
             self.backend.remove_image(self.tag)
 
 
-@dataclass(slots=True)
-class _Room:
-    """A running container and the directory of its socket."""
+class DockerSandbox(RoomedSandbox[DockerRoom, _Base]):
+    """One container at a time; reset and restore replace it."""
 
-    container: Any
-    directory: Path
-    lifeline: socket.socket | None = None
-    group: cgroups.Group | None = field(default=None)
+    def __init__(
+        self, backend: DockerBackend, image: Image, base: _Base, limits: Limits, outlets: Outlets
+    ) -> None:
+        super().__init__(f"docker-{uuid.uuid4().hex[:16]}", backend, image, base, limits, outlets)
+        self._backend = backend
+        self._own_limits = [("fsize", limits.disk_bytes)]
+        base.holders += 1
+        self._move_in()
 
-    def wait_until_ready(self) -> None:
-        """The first connection: when it closes, the container ends and removes itself."""
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while self.lifeline is None:
+    def snapshot(self) -> DockerSnapshot:
+        """See Sandbox."""
+        with self._lock:
+            room = self._need_room()
+            self.kill()
             try:
-                self.lifeline = _connect_to(self.directory)
-            except OSError as error:
-                if time.monotonic() > deadline or not self._running():
-                    self.end()
-                    raise SandboxError(f"the agent in the container did not start: {error}") from error
-                time.sleep(0.002)
-        self.group = cgroups.group_of(self._pid())
+                tag = self._backend.commit(room)
+            except docker.errors.APIError as error:
+                raise SandboxError(f"cannot commit sandbox {self._id}: {error}") from error
+            return DockerSnapshot(self._image, _Base(tag, self._backend))
 
-    def end(self) -> None:
-        if self.lifeline:
-            self.lifeline.close()
-        with contextlib.suppress(*_ABSENT):
-            self.container.remove(force=True, v=True)
-        shutil.rmtree(self.directory, ignore_errors=True)
+    def restore(self, snapshot: Snapshot) -> None:
+        """See Sandbox."""
+        if not isinstance(snapshot, DockerSnapshot):
+            raise SandboxError(f"a docker sandbox cannot be restored from a {type(snapshot).__name__}")
+        self._replace(snapshot.need_base())
 
-    def _running(self) -> bool:
-        try:
-            self.container.reload()
-        except docker.errors.NotFound:
-            return False
-        return bool(self.container.status in ("created", "running"))
+    def _begin(self, source: _Base) -> DockerRoom:
+        backend = self._backend
+        return begin(
+            backend.client, backend.directory, backend.label, source.tag, self._limits, self._outlets
+        )
 
-    def _pid(self) -> int:
-        self.container.reload()
-        return int(self.container.attrs["State"]["Pid"])
+    def _end(self, room: DockerRoom) -> None:
+        room.end()
+
+    def _let_go(self, source: _Base) -> None:
+        source.let_go()
 
 
-def _connect_to(directory: Path) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX)
-    try:
-        connection.connect(str(directory / "agent.sock"))
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+class DockerSnapshot(Closing):
+    """A committed layer, shared by all that was made from it."""
+
+    def __init__(self, image: Image, base: _Base) -> None:
+        self.image = image
+        self._base = base
+        self._closed = False
+        base.holders += 1
+
+    def need_base(self) -> _Base:
+        """The image. Raises SandboxError once it is closed."""
+        if self._closed:
+            raise SandboxError("the snapshot is closed")
+        return self._base
+
+    def close(self) -> None:
+        """See Snapshot."""
+        if not self._closed:
+            self._closed = True
+            self._base.let_go()

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from palestra.envs.sandbox.cgroups import Group
 from palestra.envs.sandbox.errors import SandboxLostError, SandboxSetupError
 from palestra.envs.sandbox.supervisor import Supervisor
+
+UPPER = "u"
+"""The directory of what was written, among the files of a room."""
 
 
 @dataclass(slots=True, eq=False)
@@ -18,6 +23,13 @@ class Layer:
     name: str
     permanent: bool
     holders: int = 0
+    group: Group | None = None
+    """Its memory counts there: nobody else may be bound by that group as long as the layer exists."""
+
+    @classmethod
+    def of_room(cls, room: str, group: Group | None) -> Layer:
+        """What an ended room has written, held once."""
+        return cls(f"{room}/{UPPER}", permanent=False, holders=1, group=group)
 
 
 @dataclass(slots=True)
@@ -25,6 +37,8 @@ class Layers:
     """Which layers there are, and who still needs them."""
 
     supervisor: Supervisor
+    give_back: Callable[[Group | None], None]
+    """What is done with the group of a layer that is gone."""
     directories: dict[Path, Layer] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -49,7 +63,8 @@ class Layers:
             for layer in layers:
                 layer.holders -= 1
                 if layer.holders == 0 and not layer.permanent:
-                    unused.append(layer.name)
-        for name in unused:
+                    unused.append(layer)
+        for layer in unused:
             with contextlib.suppress(SandboxLostError):
-                self.supervisor.ask("drop", [("id", name)])
+                self.supervisor.ask("drop", [("id", layer.name.removesuffix(f"/{UPPER}"))])
+            self.give_back(layer.group)

@@ -10,34 +10,29 @@ A snapshot freezes the tmpfs into a layer and the sandbox goes on with a fresh o
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 import os
 import resource
-import select
-import socket
 import threading
 import uuid
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from palestra.envs.sandbox import agent, cgroups
-from palestra.envs.sandbox.base import Breach, Image, Limits, Outlets, Snapshot
+from palestra.envs.sandbox import cgroups
+from palestra.envs.sandbox.base import Image, Limits, Outlets, Snapshot
 from palestra.envs.sandbox.closing import Closing
-from palestra.envs.sandbox.errors import SandboxError, SandboxLostError
+from palestra.envs.sandbox.errors import SandboxError
 from palestra.envs.sandbox.layers import Layer, Layers
-from palestra.envs.sandbox.machine import Machine
-from palestra.envs.sandbox.supervisor import Supervisor
+from palestra.envs.sandbox.namespace_rooms import NamespaceRoom, NamespaceRooms
+from palestra.envs.sandbox.rooms import RoomedSandbox
 from palestra.envs.sandbox.timer import Repeat
 
 log = logging.getLogger(__name__)
 
 MAX_LAYERS = 128
 REAP_EVERY_S = 300.0
-_BYTES_PER_INODE = 4096
 
 
 class NamespaceBackend(Closing):
@@ -51,13 +46,11 @@ class NamespaceBackend(Closing):
         if hierarchy:
             cgroups.reap(hierarchy)
         self._hierarchy = hierarchy
-        self._groups = cgroups.Groups(hierarchy) if hierarchy else None
-        self._supervisor = Supervisor()
-        self._layers = Layers(self._supervisor)
+        _allow_many_files()
+        self.rooms = NamespaceRooms(hierarchy)
         self._live: weakref.WeakSet[NamespaceSandbox] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._closed = False
-        _allow_many_files()
         self._reaper = Repeat(self.reap, REAP_EVERY_S)
         for lack in self.lacks():
             log.warning("namespace sandboxes: %s", lack)
@@ -71,10 +64,10 @@ class NamespaceBackend(Closing):
         shared: Mapping[str, Path] | None = None,
     ) -> NamespaceSandbox:
         if isinstance(source, Image):
-            frozen: tuple[Layer, ...] = tuple(self._layers.of_directory(path) for path in source.layers)
+            frozen: tuple[Layer, ...] = tuple(self.rooms.layers.of_directory(path) for path in source.layers)
             image = source
         elif isinstance(source, NamespaceSnapshot):
-            frozen, image = source.layers, source.image
+            frozen, image = source.need_layers(), source.image
         else:
             raise SandboxError(f"the namespace backend cannot start from a {type(source).__name__}")
         sandbox = NamespaceSandbox(self, image, frozen, limits or Limits(), Outlets.of(sockets, shared))
@@ -94,9 +87,7 @@ class NamespaceBackend(Closing):
             live = list(self._live)
         for sandbox in live:
             sandbox.close()
-        self._supervisor.close()
-        if self._groups:
-            self._groups.close()
+        self.rooms.close()
 
     def lacks(self) -> list[str]:
         """What this machine does not give to this user; empty where nothing is missing."""
@@ -110,69 +101,6 @@ class NamespaceBackend(Closing):
             lacks.append("not root: there is one user inside, and images must belong to this user")
         return lacks
 
-    # For the sandboxes.
-
-    def begin(self, name: str, layers: tuple[Layer, ...], limits: Limits, outlets: Outlets) -> _Room:
-        """Start the processes of a sandbox."""
-        group = self._groups.take(limits) if self._groups else None
-        self._layers.hold(layers)
-        try:
-            return self._start(name, layers, limits, outlets, group)
-        except BaseException:
-            self._layers.let_go(layers)
-            if self._groups and group:
-                self._groups.give_back(group)
-            raise
-
-    def _start(
-        self,
-        name: str,
-        layers: tuple[Layer, ...],
-        limits: Limits,
-        outlets: Outlets,
-        group: cgroups.Group | None,
-    ) -> _Room:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        request: list[tuple[str, object]] = [
-            ("id", name),
-            ("disk", limits.disk_bytes),
-            ("inodes", max(10_000, limits.disk_bytes // _BYTES_PER_INODE)),
-            *(("layer", layer.name) for layer in reversed(layers)),
-            *(("cgroup", door) for door in (group.doors() if group else ())),
-        ]
-        for port, path in outlets.sockets.items():
-            request += [("port", port), ("socket", path)]
-        for shared, path in outlets.shared.items():
-            request += [("name", shared), ("shared", path)]
-        try:
-            with theirs:
-                pid = int(self._supervisor.ask("create", request, theirs))
-        except BaseException:
-            ours.close()
-            raise
-        return _Room(name, pid, ours, layers, group)
-
-    def end(self, room: _Room, *, keep: bool) -> tuple[Layer, ...]:
-        """Kill all of a sandbox; its files become a layer, which the caller holds, or are dropped."""
-        room.socket.close()
-        with contextlib.suppress(SandboxLostError):
-            self._supervisor.ask("end", [("id", room.name), ("pid", room.pid), ("keep", int(keep))])
-        if self._groups and room.group:
-            self._groups.give_back(room.group)
-        self._layers.let_go(room.layers)
-        return (Layer(room.name, permanent=False, holders=1),) if keep else ()
-
-    def hold(self, layers: tuple[Layer, ...]) -> None:
-        self._layers.hold(layers)
-
-    def let_go(self, layers: tuple[Layer, ...]) -> None:
-        self._layers.let_go(layers)
-
-    def export(self, layer: Layer, path: Path) -> None:
-        scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-        self._supervisor.ask("export", [("id", layer.name), ("path", scratch)])
-        scratch.rename(path)
-
     @property
     def rootless(self) -> bool:
         return os.geteuid() != 0
@@ -180,11 +108,11 @@ class NamespaceBackend(Closing):
     @property
     def bounded(self) -> bool:
         """Whether control groups bound memory and processes."""
-        return self._groups is not None
+        return self._hierarchy is not None
 
 
-class NamespaceSandbox(Machine):
-    """One sandbox. Its processes and its fresh files (the room) are replaced at every reset, snapshot and restore."""
+class NamespaceSandbox(RoomedSandbox[NamespaceRoom, tuple[Layer, ...]]):
+    """One sandbox; what it was made from is layers."""
 
     def __init__(
         self,
@@ -194,23 +122,17 @@ class NamespaceSandbox(Machine):
         limits: Limits,
         outlets: Outlets,
     ) -> None:
-        super().__init__(f"ns-{uuid.uuid4().hex[:16]}", image, limits)
-        self._backend = backend
-        self._outlets = outlets
+        super().__init__(f"ns-{uuid.uuid4().hex[:16]}", backend, image, layers, limits, outlets)
+        self._rooms = backend.rooms
+        self._numbers = itertools.count()
         self._one_user = backend.rootless
         if not backend.bounded:
             self._own_limits = [("pids", limits.pids), ("data", limits.memory_bytes)]
-        self._source = layers
-        self._rooms = itertools.count()
-        self._lock = threading.RLock()
-        backend.hold(layers)
-        try:
-            self._room: _Room | None = self._begin(layers)
-        except BaseException:
-            backend.let_go(layers)
-            raise
+        self._rooms.layers.hold(layers)
+        self._move_in()
 
     def snapshot(self) -> NamespaceSnapshot:
+        """See Sandbox."""
         with self._lock:
             room = self._need_room()
             if len(room.layers) + 1 >= MAX_LAYERS:
@@ -218,28 +140,21 @@ class NamespaceSandbox(Machine):
                     f"snapshots are nested {MAX_LAYERS} deep: start a new sandbox from an image"
                 )
             self._room = None
-            self._backend.hold(room.layers)
-            frozen = self._backend.end(room, keep=True)
-            layers = (*room.layers, *frozen)
-            snapshot = NamespaceSnapshot(self._backend, self._image, layers)
-            self._backend.let_go(layers)
-            self._room = self._begin(layers)
+            layers = self._rooms.freeze(room)
+            snapshot = NamespaceSnapshot(self._rooms.layers, self._image, layers)
+            self._rooms.layers.let_go(layers)
+            try:
+                self._room = self._begin(layers)
+            except BaseException:
+                snapshot.close()
+                raise
             return snapshot
 
     def restore(self, snapshot: Snapshot) -> None:
+        """See Sandbox."""
         if not isinstance(snapshot, NamespaceSnapshot):
             raise SandboxError(f"a namespace sandbox cannot be restored from a {type(snapshot).__name__}")
-        self._replace(snapshot.layers)
-
-    def fork(self) -> NamespaceSandbox:
-        snapshot = self.snapshot()
-        try:
-            return self._backend.create(snapshot, self._limits, **self._outlets.arguments())
-        finally:
-            snapshot.close()
-
-    def reset(self) -> None:
-        self._replace(self._source)
+        self._replace(snapshot.need_layers())
 
     def export(self, path: Path) -> None:
         """Copy what was written since this sandbox's source to a new directory, as an overlayfs layer."""
@@ -247,96 +162,51 @@ class NamespaceSandbox(Machine):
             new = snapshot.layers[len(self._source) :]
             if len(new) != 1:
                 raise SandboxError("only a sandbox without earlier snapshots can be exported")
-            self._backend.export(new[0], path)
-
-    def close(self) -> None:
-        with self._lock:
-            room, self._room = self._room, None
-            source, self._source = self._source, ()
-            if room:
-                self._backend.end(room, keep=False)
-            self._backend.let_go(source)
+            self._rooms.export(new[0], path)
 
     @property
     def pid(self) -> int:
         """Of its first process, on the host."""
         return self._need_room().pid
 
-    def alive(self) -> bool:
-        """Whether its processes still run; cheap."""
-        room = self._room
-        if room is None:
-            return False
-        poll = select.poll()
-        poll.register(room.socket, 0)
-        return not poll.poll(0)
+    def _begin(self, source: tuple[Layer, ...]) -> NamespaceRoom:
+        name = f"{self._id}.{next(self._numbers)}"
+        return self._rooms.begin(name, source, self._limits, self._outlets)
 
-    def _replace(self, layers: tuple[Layer, ...]) -> None:
-        with self._lock:
-            room = self._need_room()
-            self._room = None
-            fresh = self._begin(layers)
-            self._backend.end(room, keep=False)
-            self._room = fresh
+    def _end(self, room: NamespaceRoom) -> None:
+        self._rooms.end(room)
 
-    def _begin(self, layers: tuple[Layer, ...]) -> _Room:
-        name = f"{self._id}.{next(self._rooms)}"
-        return self._backend.begin(name, layers, self._limits, self._outlets)
-
-    def _need_room(self) -> _Room:
-        room = self._room
-        if room is None:
-            raise SandboxLostError(f"sandbox {self._id} is closed")
-        return room
-
-    def _connect(self) -> socket.socket:
-        room = self._need_room()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                socket.send_fds(room.socket, [b"c"], [theirs.fileno()])
-            except BaseException:
-                ours.close()
-                raise
-        return ours
-
-    def _breach(self, outcome: agent.Outcome) -> Breach | None:
-        room = self._room
-        hit = room.group.breach() if room and room.group else None
-        return hit or ("disk" if outcome.disk_full else None)
+    def _let_go(self, source: tuple[Layer, ...]) -> None:
+        self._rooms.layers.let_go(source)
 
 
 class NamespaceSnapshot(Closing):
     """Frozen layers, shared by all that was made from them."""
 
-    def __init__(self, backend: NamespaceBackend, image: Image, layers: tuple[Layer, ...]) -> None:
+    def __init__(self, keeper: Layers, image: Image, layers: tuple[Layer, ...]) -> None:
         self.image = image
         self.layers = layers
-        self._backend = backend
+        self._keeper = keeper
         self._closed = False
-        backend.hold(layers)
+        keeper.hold(layers)
+
+    def need_layers(self) -> tuple[Layer, ...]:
+        """The layers. Raises SandboxError once it is closed."""
+        if self._closed:
+            raise SandboxError("the snapshot is closed")
+        return self.layers
 
     def close(self) -> None:
+        """See Snapshot."""
         if not self._closed:
             self._closed = True
-            self._backend.let_go(self.layers)
+            self._keeper.let_go(self.layers)
 
     def __del__(self) -> None:
         self.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Room:
-    """The running part of a sandbox."""
-
-    name: str
-    pid: int
-    socket: socket.socket
-    layers: tuple[Layer, ...]
-    group: cgroups.Group | None
-
-
 def _allow_many_files() -> None:
-    """Every live sandbox holds a socket."""
+    """Every live sandbox holds one in this process and one in the supervisor."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

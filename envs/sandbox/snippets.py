@@ -123,7 +123,7 @@ class SnippetRunner(Closing):
         began = time.perf_counter()
         ours, theirs = socket.socketpair()
         with ours, agent.two_pipes(limits.output_bytes) as pipes:
-            with theirs, agent.stdin_of(code.encode()) as source:
+            with theirs, agent.file_of(code.encode()) as source:
                 self._order([theirs.fileno(), source, *(pipe.write_end for pipe in pipes)])
             timeout_s = limits.timeout_s if timeout_s is None else timeout_s
             wait = _SnippetWait(ours, pipes, timeout_s, limits.flood_bytes, self._sandbox.kill)
@@ -155,7 +155,7 @@ class SnippetRunner(Closing):
         with theirs, open(os.devnull, "wb") as null:
             request = self._sandbox.request(["python3", "-c", self._code], user=self._user)
             try:
-                self._command = self._sandbox.start(request, [theirs.fileno(), null.fileno(), null.fileno()])
+                self._command = self._sandbox.start(request, [null.fileno(), null.fileno(), theirs.fileno()])
             except BaseException:
                 ours.close()
                 raise

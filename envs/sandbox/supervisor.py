@@ -56,6 +56,13 @@ class Supervisor:
             raise SandboxLostError("the supervisor of the sandboxes has ended")
         raise SandboxError(f"cannot {verb} a sandbox: {rest}")
 
+    def tell(self, verb: str, pairs: Iterable[tuple[str, object]]) -> None:
+        """A request without an answer. Raises SandboxLostError if it is gone."""
+        try:
+            self._control.send(verb.encode() + b"\0" + fields(pairs))
+        except OSError as error:
+            raise SandboxLostError(f"the supervisor of the sandboxes is gone: {error}") from error
+
     def close(self) -> None:
         """End it, and with it all its sandboxes. Idempotent."""
         self._control.close()

@@ -83,18 +83,29 @@ void give_up_privileges(uid_t uid, gid_t gid) {
 #define NEW_NAMESPACE \
     (CLONE_NEWNS | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP)
 
+static int by_number(const void *one, const void *other) { return *(const int *)one - *(const int *)other; }
+
 /* A denied call answers EPERM; clone3 ENOSYS, so that the C library falls back to clone, whose flags can be seen;
- * of the address families only unix, internet and netlink exist (vsock for one knows no network namespaces). */
+ * of the address families only unix, internet and netlink exist (vsock for one knows no network namespaces). The
+ * kernel runs the program for every call there is when it is installed: hence the search in groups. */
 void install_seccomp_filter(void) {
-    struct sock_filter program[DENIED_COUNT * 2 + 40];
-    int n = 0;
+    enum { GROUP = 8, GROUPS = (DENIED_COUNT + GROUP - 1) / GROUP };
+    struct sock_filter program[DENIED_COUNT * 2 + GROUPS * 2 + 40];
+    int denied[DENIED_COUNT], n = 0;
+    memcpy(denied, DENIED, sizeof denied);
+    qsort(denied, DENIED_COUNT, sizeof *denied, by_number);
 #define PUT(...) do { struct sock_filter s[] = {__VA_ARGS__}; \
         memcpy(program + n, s, sizeof s); n += sizeof s / sizeof *s; } while (0)
     PUT(LOAD(arch), EQUAL(NATIVE_ARCH, 1, 0), RETURN(SECCOMP_RET_KILL_PROCESS), LOAD(nr));
 #ifdef X32_BIT
     PUT(BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, X32_BIT, 0, 1), NO(ENOSYS));
 #endif
-    for (int i = 0; i < DENIED_COUNT; i++) PUT(EQUAL((uint32_t)DENIED[i], 0, 1), NO(EPERM));
+    for (int first = 0, end = n + (DENIED_COUNT + GROUPS) * 2; first < DENIED_COUNT; first += GROUP) {
+        int next = first + GROUP < DENIED_COUNT ? first + GROUP : DENIED_COUNT;
+        PUT(BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, (uint32_t)denied[next - 1], (next - first) * 2 + 1, 0));
+        for (int i = first; i < next; i++) PUT(EQUAL((uint32_t)denied[i], 0, 1), NO(EPERM));
+        PUT(BPF_STMT(BPF_JMP | BPF_JA, end - n - 1));
+    }
     PUT(EQUAL(SYS_clone3_, 0, 1), NO(ENOSYS));
     PUT(EQUAL(SYS_clone, 0, 4), LOAD(args[0]), BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, NEW_NAMESPACE, 0, 1), NO(EPERM),
         RETURN(SECCOMP_RET_ALLOW));

@@ -4,6 +4,8 @@
 #include <sys/un.h>
 
 static int agent_main(int argc, char **argv) {
+    int null = open("/dev/null", O_RDONLY);
+    if (null > 0) dup2(null, 0), close(null);
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct agent agent = {.listening = 1, .proc = open("/proc", O_PATH | O_CLOEXEC)};
     snprintf(address.sun_path, sizeof address.sun_path, "%s", argv[2]);
@@ -16,6 +18,7 @@ static int agent_main(int argc, char **argv) {
     umask(022);
     for (int i = 3; i < argc && agent.port_count < MAX_PORTS; i++) agent.ports[agent.port_count++] = atoi(argv[i]);
     keep_agent_capabilities();
+    install_seccomp_filter();
     serve(&agent);
 }
 

@@ -1,4 +1,5 @@
-/* A sandbox's first process builds its own machine, drops everything that it needed for that, and serves. */
+/* A sandbox's first process waits for its room, builds the machine, drops everything that it needed for that, and
+ * serves. */
 #include "sandbox.h"
 #include <net/if.h>
 #include <sched.h>
@@ -10,12 +11,34 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-static int report_fd;
+static int setup_fd;
 
 static void must(int result, const char *what) {
     if (result >= 0) return;
-    dprintf(report_fd, "%s: %s", what, strerror(errno));
+    char problem[512];
+    int size = snprintf(problem, sizeof problem, "%s: %s", what, strerror(errno));
+    send(setup_fd, problem, size, MSG_NOSIGNAL);
     _exit(1);
+}
+
+int slots_of(struct room *room, int *slots[MAX_FDS]) {
+    int n = 0;
+    slots[n++] = &room->control, slots[n++] = &room->scratch, slots[n++] = &room->dev;
+    for (int i = 0; i < room->layer_count; i++) slots[n++] = &room->layers[i];
+    for (int i = 0; i < room->port_count; i++) slots[n++] = &room->sockets[i];
+    for (int i = 0; i < room->shared_count; i++) slots[n++] = &room->shared[i];
+    return n;
+}
+
+static void receive_room(struct room *room) {
+    char data[sizeof *room + 1];
+    int *slots[MAX_FDS];
+    struct message m;
+    if (!receive_datagram(setup_fd, &m, data, sizeof data)) _exit(0); /* not needed any more */
+    if (m.size != sizeof *room) must((errno = EPROTO, -1), "receive the room");
+    memcpy(room, data, sizeof *room);
+    if (slots_of(room, slots) != m.fd_count) must((errno = EMFILE, -1), "receive the room");
+    for (int i = 0; i < m.fd_count; i++) *slots[i] = m.fds[i];
 }
 
 static void write_file(const char *path, const char *text) {
@@ -36,8 +59,8 @@ static void be_the_only_user(void) {
     write_file("/proc/self/gid_map", "1000 0 1");
 }
 
-static void join_cgroups(struct room *room) {
-    for (int i = 0; i < room->cgroup_count; i++) must(write(room->cgroups[i], "0", 1), "join cgroup");
+static void join_cgroups(struct berth *berth) {
+    for (int i = 0; i < berth->cgroup_count; i++) must(write(berth->cgroups[i], "0", 1), "join cgroup");
 }
 
 /* The OOM killer is to take the command, not the server. Where lowering is not permitted, what agent.c adds to the
@@ -56,9 +79,9 @@ static void loopback_up(void) {
     close(fd);
 }
 
-static void mount_files(struct room *room) {
+static void mount_files(struct room *room, int rootless) {
     char options[MAX_LAYERS * 8 + 64], *end = options, path[16];
-    end += sprintf(end, "upperdir=/t/u,workdir=/t/w,%s,lowerdir=", room->rootless ? "userxattr" : "redirect_dir=on");
+    end += sprintf(end, "upperdir=/t/u,workdir=/t/w,%s,lowerdir=", rootless ? "userxattr" : "redirect_dir=on");
     for (int i = 0; i < room->layer_count; i++) {
         sprintf(path, "/r/%d", i);
         attach(room->layers[i], path);
@@ -105,35 +128,50 @@ static void enter_root(void) {
     must(chdir("/"), "chdir");
 }
 
-/* Only these descriptors survive: 0-2 nothing, 3 the owner's, 4 /proc, 5 the report. */
-static void keep_descriptors(int control, int proc) {
+/* Only these descriptors survive: 0-2 nothing, 3 the owner's, 4 /proc, 5 the supervisor's, 6 the mount namespace. */
+static void keep_descriptors(int control, int proc, int mounts) {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     must(null, "/dev/null");
-    int kept[] = {fcntl(control, F_DUPFD_CLOEXEC, 64), fcntl(proc, F_DUPFD_CLOEXEC, 64), fcntl(report_fd, F_DUPFD_CLOEXEC, 64)};
+    int kept[] = {control, proc, setup_fd, mounts};
+    for (int i = 0; i < 4; i++) must(kept[i] = fcntl(kept[i], F_DUPFD_CLOEXEC, 64), "fcntl");
     for (int i = 0; i < 3; i++) must(dup2(null, i), "dup2");
-    for (int i = 0; i < 3; i++) must(dup3(kept[i], 3 + i, O_CLOEXEC), "dup3");
-    report_fd = 5;
-    close_from(6);
+    for (int i = 0; i < 4; i++) must(dup3(kept[i], 3 + i, O_CLOEXEC), "dup3");
+    setup_fd = 5;
+    close_from(7);
 }
 
-int live_in(struct room *room) {
-    report_fd = room->report;
+/* What takes long and needs nothing of the room. Answers the mount namespace: while somebody holds it, this process
+ * can end without waiting for its mounts to be taken down. */
+static int settle(struct berth *berth) {
     must(prctl(PR_SET_PDEATHSIG, SIGKILL), "pdeathsig");
-    if (room->rootless) be_the_only_user();
-    join_cgroups(room);
+    if (berth->rootless) be_the_only_user();
+    join_cgroups(berth);
     be_spared();
-    int proc = open("/proc", O_PATH | O_CLOEXEC);
     must(sethostname("sandbox", 7), "sethostname");
     loopback_up();
-    mount_files(room);
-    mount_system(room);
-    mount_sockets(room);
-    mount_shared(room);
+    int mounts = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+    must(mounts, "open the mount namespace");
+    return mounts;
+}
+
+void live_in(struct berth *berth) {
+    static struct room room;
+    setup_fd = berth->setup;
+    int mounts = settle(berth);
+    receive_room(&room);
+    int proc = open("/proc", O_PATH | O_CLOEXEC);
+    mount_files(&room, berth->rootless);
+    mount_system(&room);
+    mount_sockets(&room);
+    mount_shared(&room);
     enter_root();
-    keep_descriptors(room->control, proc);
+    keep_descriptors(room.control, proc, mounts);
     keep_agent_capabilities();
-    struct agent agent = {.source = 3, .proc = 4, .port_count = room->port_count};
-    memcpy(agent.ports, room->ports, sizeof agent.ports);
-    close(report_fd);
+    install_seccomp_filter();
+    struct agent agent = {.source = 3, .proc = 4, .port_count = room.port_count};
+    memcpy(agent.ports, room.ports, sizeof agent.ports);
+    mounts = 6;
+    must(send_with_fds(setup_fd, "built", 5, &mounts, 1), "report");
+    close_from(5);
     serve(&agent);
 }

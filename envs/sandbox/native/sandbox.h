@@ -2,6 +2,8 @@
  *
  *   supervise FD           one per Palestra process. Makes and ends namespace sandboxes on request (supervisor.c);
  *                          each is a child that builds its own machine (room.c) and then serves it as its process 1.
+ *                          Children are started ahead (porter.c): what the kernel makes callers wait for, new
+ *                          network namespaces and moves between control groups, is then behind them.
  *   agent PATH [PORT...]   process 1 of a Docker container: the same server behind a unix socket.
  *
  * The server (agent.c) never looks at what it is asked. For every request it forks a child, which reads the request
@@ -26,7 +28,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-enum { MAX_FDS = 4, MAX_LAYERS = 128, MAX_PORTS = 16, MAX_SHARED = 16, MAX_CGROUPS = 4, MAX_MESSAGE = 8 << 20 };
+enum { MAX_LAYERS = 128, MAX_PORTS = 16, MAX_SHARED = 16, MAX_CGROUPS = 3, MAX_NAME = 128, MAX_MESSAGE = 8 << 20 };
+enum { MAX_FDS = MAX_LAYERS + MAX_PORTS + MAX_SHARED + 3 };
 
 struct message {
     char *data;
@@ -55,7 +58,7 @@ char *find(struct message *m, const char *key);
 int receive_datagram(int fd, struct message *m, char *buffer, size_t room); /* 1 got one, 0 closed */
 int receive_request(int fd, struct message *m);                   /* length-prefixed; same result */
 void close_from(int first);
-int send_with_fd(int fd, const void *data, size_t size, int passed);
+int send_with_fds(int fd, const void *data, size_t size, const int *passed, int count);
 
 /* jail.c: both end the process with a FAILED result rather than go on with less protection. */
 void keep_agent_capabilities(void);
@@ -76,23 +79,36 @@ struct agent {
 void serve(struct agent *agent) __attribute__((noreturn));
 
 /* room.c */
-struct room {
-    int report; /* the supervisor reads from here why it failed; closed once the room is ready */
-    int control;
-    int layers[MAX_LAYERS]; /* detached mounts, the highest first */
-    int layer_count;
-    int scratch; /* detached mount of the tmpfs with u(pper), w(ork), run, shm */
-    int dev;
-    int ports[MAX_PORTS], sockets[MAX_PORTS];
-    int port_count;
-    int shared[MAX_SHARED]; /* detached read-only mounts, and their names in /run/palestra */
-    const char *shared_names[MAX_SHARED];
-    int shared_count;
+struct berth { /* what a process is given that waits for its room */
+    int setup; /* the supervisor at the other end: the room comes from there, and "built" or a problem goes back */
     int cgroups[MAX_CGROUPS];
     int cgroup_count;
     int rootless;
 };
-int live_in(struct room *room);
+struct room { /* what a machine is built of; sent as it is, with the descriptors beside it in the order of slots_of */
+    int control;
+    int scratch; /* detached mount of the tmpfs with u(pper), w(ork), run, shm */
+    int dev;
+    int layers[MAX_LAYERS]; /* detached mounts, the highest first */
+    int layer_count;
+    int ports[MAX_PORTS], sockets[MAX_PORTS];
+    int port_count;
+    int shared[MAX_SHARED]; /* detached read-only mounts, and their names in /run/palestra */
+    char shared_names[MAX_SHARED][MAX_NAME];
+    int shared_count;
+};
+int slots_of(struct room *room, int *slots[MAX_FDS]); /* where its descriptors are; how many */
+void live_in(struct berth *berth) __attribute__((noreturn));
+
+/* porter.c */
+int start_porter(int rootless); /* a socket: every datagram with a setup socket and doors of cgroups is a berth */
+
+/* places.c: failed() keeps the first problem, at which a request stops; must() ends the supervisor. */
+extern char problem[512];
+extern int host_ns, store_ns, bare_ns;
+int failed(int result, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int go(int mount_namespace);
+void make_places(int control, int rootless);
 
 /* supervisor.c */
 int supervise(int control);

@@ -1,135 +1,26 @@
 /* Makes and ends namespace sandboxes. One request at a time:
+ *   prepare id= cgroup=...                         start a process for a sandbox to come; not answered
  *   layer   id= path=                              know a directory of the host, read-only
- *   create  id= disk= inodes= layer=... cgroup=... port=... socket=... name=... shared=...  + the owner's socket;
- *           answers the pid
- *   end     id= pid= keep=                         kill all of it; keep=1: its files stay, as layer `id`
- *   drop    id=                                    forget a layer, or the files of an ended sandbox
+ *   create  id= berth= disk= inodes= layer=... port=... socket=... name=... shared=...  + the owner's socket;
+ *           builds a sandbox in the process that was prepared as `berth`; answers its pid and what it is mounted in
+ *   end     id= pid= mounts= keep=                 kill all of it; keep=1: its files stay, as layer `id`/u
+ *   drop    id=                                    forget the files of an ended sandbox
  *   export  id= path=                              copy what was written to a new directory of the host
  *
- * Three mount namespaces, none of them the host's: `host` is a private copy of it, to look things up in; `store`
- * holds one mount per layer and per sandbox's files; `bare` holds nothing, which makes it cheap to copy for every
- * new sandbox. Mounts go from one to another as detached clones. Files of a sandbox (overlayfs upper) live on a
- * tmpfs of their own, so that wiping them is one unmount and freezing them into a layer copies nothing.
+ * Files of a sandbox (overlayfs upper) live on a tmpfs of their own, so that wiping them is one unmount and freezing
+ * them into a layer is nothing at all. Mounts are taken down by the porter: nobody waits for that.
  */
 #include "sandbox.h"
-#include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 #include <sys/wait.h>
 
-static int control_fd, host_ns, store_ns, bare_ns, rootless;
-static char problem[512];
-
-/* Keeps the first problem; a request stops there. */
-static int failed(int result, const char *format, ...) {
-    if (result >= 0) return 0;
-    int error = errno;
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(problem, sizeof problem - 64, format, args);
-    va_end(args);
-    snprintf(problem + n, 64, ": %s", strerror(error));
-    return 1;
-}
-
-static void must(int result, const char *what) {
-    if (!failed(result, "%s", what)) return;
-    char reply[600];
-    send(control_fd, reply, snprintf(reply, sizeof reply, "error %s", problem), MSG_NOSIGNAL);
-    _exit(1);
-}
-
-static void write_map(const char *path, const char *text) {
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    must(fd, path);
-    must(write(fd, text, strlen(text)), path);
-    close(fd);
-}
-
-static void become_root_of_a_user_namespace(void) {
-    char map[64];
-    uid_t uid = getuid();
-    gid_t gid = getgid();
-    must(unshare(CLONE_NEWUSER), "make a user namespace (unprivileged user namespaces are off)");
-    write_map("/proc/self/setgroups", "deny");
-    snprintf(map, sizeof map, "0 %u 1", uid);
-    write_map("/proc/self/uid_map", map);
-    snprintf(map, sizeof map, "0 %u 1", gid);
-    write_map("/proc/self/gid_map", map);
-}
-
-static int own_namespace(void) {
-    int fd = open("/proc/thread-self/ns/mnt", O_RDONLY | O_CLOEXEC);
-    must(fd, "open the mount namespace");
-    return fd;
-}
-
-static int go(int mount_namespace) { return setns(mount_namespace, CLONE_NEWNS); }
-
-static void leave_for(const char *root) {
-    must(chdir(root), root);
-    must(syscall(SYS_pivot_root, ".", "."), "pivot_root");
-    must(umount2(".", MNT_DETACH), "leave the old root");
-    must(chdir("/"), "chdir");
-}
-
-static void make_device(const char *name, int major, int minor) {
-    char path[64], host[64];
-    snprintf(path, sizeof path, "/tmp/dev/%s", name);
-    snprintf(host, sizeof host, "/dev/%s", name);
-    if (!rootless) {
-        must(mknod(path, S_IFCHR | 0666, makedev(major, minor)), path);
-        return;
-    }
-    must(mknod(path, S_IFREG | 0666, 0), path);
-    must(mount(host, path, NULL, MS_BIND, NULL), host);
-}
-
-static void make_dev(void) {
-    static const char *const links[][2] = {{"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"},
-        {"/proc/self/fd/1", "stdout"}, {"/proc/self/fd/2", "stderr"}, {"pts/ptmx", "ptmx"}};
-    char path[64];
-    must(mkdir("/tmp/dev", 0755), "/tmp/dev");
-    must(mount("tmpfs", "/tmp/dev", "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=755,size=64k"), "mount the devices");
-    make_device("null", 1, 3), make_device("zero", 1, 5), make_device("full", 1, 7);
-    make_device("random", 1, 8), make_device("urandom", 1, 9), make_device("tty", 5, 0);
-    must(mkdir("/tmp/dev/pts", 0755) | mkdir("/tmp/dev/shm", 0755), "/tmp/dev");
-    for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
-        snprintf(path, sizeof path, "/tmp/dev/%s", links[i][1]);
-        must(symlink(links[i][0], path), path);
-    }
-    must(mount(NULL, "/tmp/dev", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NOEXEC, NULL), "protect /dev");
-}
-
-static void make_store(void) {
-    must(unshare(CLONE_NEWNS), "unshare mounts");
-    must(mount("tmpfs", "/tmp", "tmpfs", 0, "mode=755,size=16m,nr_inodes=200k"), "mount tmpfs");
-    make_dev();
-    must(mkdir("/tmp/h", 0755), "mkdir");
-    store_ns = own_namespace();
-    leave_for("/tmp");
-}
-
-static void make_bare(void) {
-    char path[32];
-    must(go(host_ns), "setns");
-    must(unshare(CLONE_NEWNS), "unshare mounts");
-    must(mount("tmpfs", "/tmp", "tmpfs", 0, "mode=755,size=1m"), "mount tmpfs");
-    must(mkdir("/tmp/r", 0755) | mkdir("/tmp/t", 0755) | mkdir("/tmp/o", 0755) | mkdir("/tmp/proc", 0755), "mkdir");
-    for (int i = 0; i < MAX_LAYERS; i++) {
-        snprintf(path, sizeof path, "/tmp/r/%d", i);
-        must(mkdir(path, 0755), path);
-    }
-    must(mount("/proc", "/tmp/proc", NULL, MS_BIND | MS_REC, NULL), "mount /proc");
-    bare_ns = own_namespace();
-    leave_for("/tmp");
-}
+enum { MAX_BERTHS = 1024, NAME_SIZE = 64 };
+static struct { char id[NAME_SIZE]; int setup; } berths[MAX_BERTHS];
+static int porter;
 
 static int clone_mount(const char *path, int recursive) {
     int fd = open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (recursive ? AT_RECURSIVE : 0));
@@ -173,103 +64,136 @@ static int make_scratch(const char *id, const char *disk, const char *inodes) {
     return clone_mount(path, 0);
 }
 
-static void drop(const char *id) {
-    char path[256];
-    stored(path, sizeof path, id, "");
-    if (failed(go(store_ns), "setns") || failed(umount2(path, MNT_DETACH), "%s", path)) return;
-    failed(rmdir(path), "%s", path);
+/* Has the porter unmount the files of a sandbox, where `id` is not NULL, and let go of its mount namespace. */
+static void discard(const char *id, int mounts) {
+    char order[NAME_SIZE + 8];
+    int size = id ? snprintf(order, sizeof order, "drop /h/%s", id) : sprintf(order, "drop");
+    failed(send_with_fds(porter, order, size, &mounts, mounts >= 0), "ask the porter");
+    if (mounts >= 0) close(mounts);
 }
 
-/* Fills `room` with detached mounts and open files; returns 0 on the first problem. */
-static int furnish(struct room *room, struct message *m) {
-    char path[256];
-    if (failed(go(host_ns), "setns")) return 0;
+/* Has the porter start a process; what goes wrong is read by the request that wants it. */
+static void prepare(struct message *m) {
+    int free = 0, ends[2], passed[MAX_CGROUPS + 1], count = 1;
+    while (free < MAX_BERTHS && *berths[free].id) free++;
+    if (free == MAX_BERTHS || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends)) return;
+    snprintf(berths[free].id, NAME_SIZE, "%s", find(m, "id"));
+    berths[free].setup = ends[0];
+    passed[0] = ends[1];
+    failed(go(host_ns), "setns");
     EACH_FIELD(field, m) {
-        char *value;
-        if ((value = value_of(field, "port")) && room->port_count < MAX_PORTS) room->ports[room->port_count] = atoi(value);
-        if ((value = value_of(field, "socket")) && room->port_count < MAX_PORTS)
-            if ((room->sockets[room->port_count++] = clone_mount(value, 0)) < 0) return 0;
-        if ((value = value_of(field, "name")) && room->shared_count < MAX_SHARED) room->shared_names[room->shared_count] = value;
-        if ((value = value_of(field, "shared")) && room->shared_count < MAX_SHARED) {
-            if ((room->shared[room->shared_count++] = clone_mount(value, 0)) < 0) return 0;
-            if (failed(protect(room->shared[room->shared_count - 1]), "protect %s", value)) return 0;
-        }
-        if ((value = value_of(field, "cgroup")) && room->cgroup_count < MAX_CGROUPS) {
-            int fd = open(value, O_WRONLY | O_CLOEXEC);
-            if (failed(fd, "%s", value)) return 0;
-            room->cgroups[room->cgroup_count++] = fd;
-        }
+        char *door = value_of(field, "cgroup");
+        if (!door || *problem || count > MAX_CGROUPS) continue;
+        passed[count] = open(door, O_WRONLY | O_CLOEXEC);
+        if (!failed(passed[count], "%s", door)) count++;
     }
-    if (failed(go(store_ns), "setns")) return 0;
+    if (!*problem) failed(send_with_fds(porter, "berth", 5, passed, count), "ask the porter");
+    if (*problem) send(ends[1], problem, strlen(problem), MSG_NOSIGNAL);
+    for (int i = 0; i < count; i++) close(passed[i]);
+}
+
+static int take_berth(const char *id) {
+    for (int i = 0; i < MAX_BERTHS; i++) {
+        if (strcmp(berths[i].id, id)) continue;
+        *berths[i].id = 0;
+        return berths[i].setup;
+    }
+    return errno = ENOENT, -1;
+}
+
+/* The next word of a process to be, with a descriptor or -1; no word where it has ended. */
+static int hear(int setup, char *word, size_t size, int *passed) {
+    struct message m;
+    *passed = -1;
+    if (!receive_datagram(setup, &m, word, size)) return 0;
+    if (m.fd_count) *passed = m.fds[0];
+    return 1;
+}
+
+/* Host files that the sandbox sees: detached mounts of them. */
+static int fetch_outlet(struct room *room, char *field) {
+    char *value;
+    if ((value = value_of(field, "port")) && room->port_count < MAX_PORTS) room->ports[room->port_count] = atoi(value);
+    if ((value = value_of(field, "name")) && room->shared_count < MAX_SHARED)
+        snprintf(room->shared_names[room->shared_count], MAX_NAME, "%s", value);
+    if ((value = value_of(field, "socket")) && room->port_count < MAX_PORTS)
+        return (room->sockets[room->port_count++] = clone_mount(value, 0)) >= 0;
+    if ((value = value_of(field, "shared")) && room->shared_count < MAX_SHARED) {
+        int fd = room->shared[room->shared_count++] = clone_mount(value, 0);
+        return fd >= 0 && !failed(protect(fd), "protect %s", value);
+    }
+    return 1;
+}
+
+static int fetch_layer(struct room *room, const char *layer) {
+    char path[256];
+    if (room->layer_count == MAX_LAYERS) return errno = E2BIG, !failed(-1, "layers");
+    stored(path, sizeof path, layer, "");
+    return (room->layers[room->layer_count++] = clone_mount(path, 0)) >= 0;
+}
+
+/* Fills `room` with detached mounts, up to the first problem. */
+static void furnish(struct room *room, struct message *m) {
+    if (find(m, "port") || find(m, "name")) {
+        if (failed(go(host_ns), "setns")) return;
+        EACH_FIELD(field, m) if (!fetch_outlet(room, field)) return;
+    }
+    if (failed(go(store_ns), "setns")) return;
     EACH_FIELD(field, m) {
         char *layer = value_of(field, "layer");
-        if (!layer) continue;
-        if (room->layer_count == MAX_LAYERS) return errno = E2BIG, !failed(-1, "layers");
-        stored(path, sizeof path, layer, "");
-        if ((room->layers[room->layer_count++] = clone_mount(path, 0)) < 0) return 0;
+        if (layer && !fetch_layer(room, layer)) return;
     }
-    if ((room->scratch = make_scratch(find(m, "id"), find(m, "disk"), find(m, "inodes"))) < 0) return 0;
-    return (room->dev = clone_mount("/dev", 1)) >= 0;
+    if ((room->scratch = make_scratch(find(m, "id"), find(m, "disk"), find(m, "inodes"))) < 0) return;
+    room->dev = clone_mount("/dev", 1);
 }
 
-static pid_t start(struct room *room) {
-    unsigned long flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNET;
-    if (rootless) flags |= CLONE_NEWUSER;
-    if (failed(go(bare_ns), "setns")) return -1;
-    pid_t pid = syscall(SYS_clone, flags | SIGCHLD, 0, 0, 0, 0);
-    if (pid == 0) _exit(live_in(room));
-    failed(pid, "clone");
-    return pid;
+static int hand_over(struct room *room, int setup) {
+    int *slots[MAX_FDS], passed[MAX_FDS], count = slots_of(room, slots);
+    for (int i = 0; i < count; i++) passed[i] = *slots[i];
+    return !failed(send_with_fds(setup, room, sizeof *room, passed, count), "hand over the room");
 }
 
 static void close_room(struct room *room) {
-    for (int i = 0; i < room->layer_count; i++) close(room->layers[i]);
-    for (int i = 0; i < room->port_count; i++) close(room->sockets[i]);
-    for (int i = 0; i < room->shared_count; i++) close(room->shared[i]);
-    for (int i = 0; i < room->cgroup_count; i++) close(room->cgroups[i]);
-    if (room->scratch > 0) close(room->scratch);
-    if (room->dev > 0) close(room->dev);
-    close(room->control);
+    int *slots[MAX_FDS], count = slots_of(room, slots);
+    for (int i = 0; i < count; i++)
+        if (*slots[i] >= 0) close(*slots[i]);
+}
+
+/* The pid of the process in the berth, once its room is built; 0 and a problem otherwise, also where there is one
+ * already. */
+static pid_t move_in(struct room *room, int setup, int *mounts) {
+    char word[sizeof problem];
+    int pid;
+    if (!hear(setup, word, sizeof word, mounts)) strcpy(word, "the porter has ended");
+    if (sscanf(word, "pid %d", &pid) == 1) {
+        if (!*problem && hand_over(room, setup) && !hear(setup, word, sizeof word, mounts)) strcpy(word, "it ended");
+        if (!*problem && strcmp(word, "built") == 0) return pid;
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+    }
+    if (!*problem) strcpy(problem, word);
+    return 0;
 }
 
 static void create(struct message *m) {
-    int ready[2];
-    struct room room = {.control = m->fd_count ? m->fds[0] : -1, .rootless = rootless};
-    if (failed(pipe2(ready, O_CLOEXEC), "pipe")) return;
-    room.report = ready[1];
-    pid_t pid = furnish(&room, m) ? start(&room) : -1;
-    close(ready[1]);
-    close_room(&room);
-    ssize_t told = pid > 0 ? read(ready[0], problem, sizeof problem - 1) : 0;
-    close(ready[0]);
-    if (told > 0) problem[told] = 0;
-    if (!*problem) {
-        snprintf(problem, sizeof problem, "ok %d", pid);
-        return;
+    static struct room room;
+    int setup = take_berth(find(m, "berth")), mounts = -1;
+    room = (struct room){.control = m->fd_count ? m->fds[0] : -1, .scratch = -1, .dev = -1};
+    pid_t pid = 0;
+    if (!failed(setup, "berth %s", find(m, "berth"))) {
+        furnish(&room, m);
+        pid = move_in(&room, setup, &mounts);
+        close(setup);
     }
-    char first[sizeof problem];
-    strcpy(first, problem);
-    if (pid > 0) waitpid(pid, NULL, 0);
-    drop(find(m, "id"));
-    strcpy(problem, first);
+    close_room(&room);
+    if (pid) snprintf(problem, sizeof problem, "ok %d %d", pid, mounts);
+    else discard(find(m, "id"), mounts);
 }
 
 static void end(struct message *m) {
     pid_t pid = atoi(find(m, "pid"));
-    char *keep = find(m, "keep"), path[256];
     if (pid > 1 && !failed(kill(pid, SIGKILL), "kill")) failed(waitpid(pid, NULL, 0), "wait");
-    if (!keep || *keep != '1') {
-        drop(find(m, "id"));
-        return;
-    }
-    /* What was written becomes the root of the mount, as in any other layer. */
-    stored(path, sizeof path, find(m, "id"), "/u");
-    if (failed(go(store_ns), "setns")) return;
-    int fd = clone_mount(path, 0);
-    stored(path, sizeof path, find(m, "id"), "");
-    if (fd < 0 || failed(umount2(path, MNT_DETACH), "%s", path)) return;
-    failed(move_mount(fd, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH), "freeze %s", path);
-    close(fd);
+    discard(*find(m, "keep") == '1' ? NULL : find(m, "id"), atoi(find(m, "mounts")));
 }
 
 static void export(struct message *m) {
@@ -294,35 +218,35 @@ static void obey(struct message *m) {
     const char *verb = m->data;
     *problem = 0;
     if (strcmp(verb, "create") == 0) create(m);
+    else if (strcmp(verb, "prepare") == 0) prepare(m);
     else if (strcmp(verb, "end") == 0) end(m);
     else if (strcmp(verb, "layer") == 0) add_layer(m);
-    else if (strcmp(verb, "drop") == 0) drop(find(m, "id"));
+    else if (strcmp(verb, "drop") == 0) discard(find(m, "id"), -1);
     else if (strcmp(verb, "export") == 0) export(m);
     else snprintf(problem, sizeof problem, "no such request: %s", verb);
 }
 
+static void reply(int control) {
+    char text[sizeof problem + 16];
+    const char *word = !*problem ? "ok" : strncmp(problem, "ok ", 3) == 0 ? "" : "error ";
+    send(control, text, snprintf(text, sizeof text, "%s%s", word, problem), MSG_NOSIGNAL);
+}
+
 int supervise(int control) {
     static char buffer[65536];
-    char reply[600];
     struct message m;
-    control_fd = control;
+    int rootless = geteuid() != 0;
     fcntl(control, F_SETFD, FD_CLOEXEC);
-    rootless = geteuid() != 0;
     setsid();
     signal(SIGINT, SIG_IGN);
     umask(0);
-    if (rootless) become_root_of_a_user_namespace();
-    must(unshare(CLONE_NEWNS), "unshare mounts");
-    must(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), "make mounts private");
-    host_ns = own_namespace();
-    make_store();
-    make_bare();
-    must(send(control, "ok", 2, MSG_NOSIGNAL), "greet");
+    make_places(control, rootless);
+    porter = start_porter(rootless);
+    reply(control);
+    if (porter < 0) return 1;
     while (receive_datagram(control, &m, buffer, sizeof buffer)) {
         obey(&m);
-        const char *word = !*problem ? "ok" : strncmp(problem, "ok ", 3) == 0 ? "" : "error ";
-        int size = snprintf(reply, sizeof reply, "%s%s", word, problem);
-        if (send(control, reply, size, MSG_NOSIGNAL) < 0) break;
+        if (strcmp(m.data, "prepare")) reply(control);
     }
     return 0; /* the sandboxes die with their parent */
 }

@@ -61,18 +61,18 @@ int receive_request(int fd, struct message *m) {
     return 1;
 }
 
-int send_with_fd(int fd, const void *data, size_t size, int passed) {
-    char control[CMSG_SPACE(sizeof(int))] = {0};
+int send_with_fds(int fd, const void *data, size_t size, const int *passed, int count) {
+    char control[CMSG_SPACE(sizeof(int) * MAX_FDS)] = {0};
     struct iovec io = {(void *)data, size};
     struct msghdr header = {.msg_iov = &io, .msg_iovlen = 1};
-    if (passed >= 0) {
+    if (count > 0) {
         header.msg_control = control;
-        header.msg_controllen = sizeof control;
+        header.msg_controllen = CMSG_SPACE(sizeof(int) * count);
         struct cmsghdr *c = CMSG_FIRSTHDR(&header);
         c->cmsg_level = SOL_SOCKET;
         c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(c), &passed, sizeof(int));
+        c->cmsg_len = CMSG_LEN(sizeof(int) * count);
+        memcpy(CMSG_DATA(c), passed, sizeof(int) * count);
     }
     return sendmsg(fd, &header, MSG_NOSIGNAL) == (ssize_t)size ? 0 : -1;
 }
