@@ -31,7 +31,7 @@ def killed_owner(kind: str, count: int, mark: str, *, supervisor_too: bool = Fal
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         supervisors = children(process.pid)
         inside = {child for supervisor in supervisors for child in children(supervisor)}
-        spaces = namespaces(*inside)
+        spaces = namespaces(*inside) - namespaces(os.getpid())
         process.send_signal(signal.SIGKILL)
         for pid in supervisors if supervisor_too else ():
             os.kill(pid, signal.SIGKILL)
@@ -94,7 +94,7 @@ def test_namespace_sandboxes_end_with_their_owner(count: int, supervisor_too: bo
     base_image()
     mark = f"5{os.getpid()}"
     pid, spaces = killed_owner("namespace", count, mark, supervisor_too=supervisor_too)
-    assert len(spaces) == 2 * count
+    assert len(spaces) >= 2 * count
     killed_s = time.clock_gettime(time.CLOCK_BOOTTIME)
     with backend("namespace"):
         assert eventually(lambda: not running(mark))
@@ -116,7 +116,8 @@ def test_containers_images_and_directories_end_with_their_owner() -> None:
 
 
 def left_in_docker(made: Backend, pid: int) -> list[str]:
-    from palestra.envs.sandbox.docker import OWNER, DockerBackend
+    from palestra.envs.sandbox.docker import DockerBackend
+    from palestra.envs.sandbox.docker_rooms import OWNER
 
     assert isinstance(made, DockerBackend)
     client = made.client
