@@ -4,15 +4,19 @@
     python benchmarks/sandbox.py --swe-rex ~/swe-rex/bin/python     # a virtual environment that has swe-rex
 
 `*_p50_ms` are medians of single calls, timed in turns with what they are compared with. A cycle makes a sandbox, runs
-/bin/true in it and removes it; the docker SDK's is `containers.run(remove=True)` of the same image with the same
-limits and no network. swe-rex runs its LocalDeployment, so without any container: a lower bound of its cost.
-`idle_mb` is what a live, idle sandbox adds to the kernel's memory and tmpfs (/proc/meminfo), plus its process. Needs
+/bin/true in it and removes it; `rested` is one after 0.1 s without any, where the kernel takes longer to let a process
+into control groups. The docker SDK's is `containers.run(remove=True)` of the same image with the same limits and no
+network. swe-rex runs its LocalDeployment, so without any container: a lower bound of its cost.
+`exec_per_host_spawn` is what a command costs in a live sandbox in units of the same program on the host, started and
+awaited by posix_spawn: machines differ less in it than in milliseconds.
+`idle_mb` is what a live, idle sandbox adds to the kernel's memory and tmpfs (/proc/meminfo), plus its processes. Needs
 root, the image (`palestra sandbox build base`), and a Docker daemon for the comparison.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import threading
@@ -102,13 +106,17 @@ class Bencher:
         return {name: calls.p50_ms for name, calls in candidates.items()}
 
     def cycle(self) -> None:
-        candidates = {"namespace": Calls(self._cycle, 5)}
+        candidates = {
+            "namespace": Calls(self._cycle, 5),
+            "namespace, after a rest": Calls(self._cycle, 2, before=lambda: time.sleep(0.1)),
+        }
         if self.docker:
             run = self.docker.client.containers.run
             options = _docker_options(self.docker, self.image)
             candidates["docker SDK run"] = Calls(lambda: run(command=TRUE, remove=True, **options), 1)
         took = self.compare("create, run true, remove", candidates)
         self.facts["cycle_p50_ms"] = took["namespace"]
+        self.facts["rested_cycle_p50_ms"] = took["namespace, after a rest"]
         if self.docker:
             self.facts["docker_sdk_cycle_p50_ms"] = took["docker SDK run"]
             self.facts["docker_cycle_ratio"] = round(took["docker SDK run"] / took["namespace"], 1)
@@ -120,7 +128,7 @@ class Bencher:
     def exec(self, stack: ExitStack) -> None:
         snippets = stack.enter_context(SnippetRunner(self.sandbox))
         candidates = {
-            "posix_spawn on the host": Calls(lambda: subprocess.run(TRUE, check=True), 10),
+            "posix_spawn on the host": Calls(_spawn_on_host, 10),
             "namespace": Calls(lambda: self.sandbox.exec(TRUE), 10),
             "snippet, warm": Calls(lambda: snippets.run("pass"), 10),
             "python3 -c pass": Calls(lambda: self.sandbox.exec(["python3", "-c", "pass"]), 1),
@@ -135,7 +143,8 @@ class Bencher:
             candidates["docker SDK exec_run"] = Calls(lambda: container.exec_run(TRUE), 2)
         took = self.compare("run true in a live sandbox", candidates)
         self.facts |= {"exec_p50_ms": took["namespace"], "snippet_p50_ms": took["snippet, warm"]}
-        self.facts["host_spawn_p50_ms"] = took["posix_spawn on the host"]
+        self.facts["host_spawn_p50_ms"] = host = took["posix_spawn on the host"]
+        self.facts["exec_per_host_spawn"] = round(took["namespace"] / host, 2)
         if self.docker:
             sdk = took["docker SDK exec_run"]
             self.facts["docker_agent_exec_p50_ms"] = took["docker, through the agent"]
@@ -210,12 +219,16 @@ class Bencher:
         count = 100 if self.quick else 1000
         before = _kernel_mb()
         live = [self.namespace.create(self.image, LIMITS) for _ in range(count)]
-        process_mb = median(_process_mb(sandbox.pid) for sandbox in live[:20])
+        process_mb = median(sum(map(_process_mb, _family(sandbox.pid))) for sandbox in live[:20])
         self.facts["idle_mb"] = round((_kernel_mb() - before) / count + process_mb, 3)
         answered = sum(sandbox.exec(TRUE).exit_code == 0 for sandbox in live)
         self.facts["live_at_once"] = answered
         for sandbox in live:
             sandbox.close()
+
+
+def _spawn_on_host() -> None:
+    os.waitpid(os.posix_spawn(TRUE[0], TRUE, os.environ), 0)
 
 
 def _docker(stack: ExitStack) -> DockerBackend | None:
@@ -243,6 +256,11 @@ def _kernel_mb() -> float:
     """What the kernel holds for itself and in tmpfs."""
     sizes = dict(re.findall(r"(\w+):\s+(\d+) kB", Path("/proc/meminfo").read_text()))
     return sum(int(sizes[name]) for name in ("Slab", "KernelStack", "PageTables", "Percpu", "Shmem")) / 1024
+
+
+def _family(pid: int) -> list[int]:
+    """A process and its children."""
+    return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
 
 
 def _process_mb(pid: int) -> float:
