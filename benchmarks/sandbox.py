@@ -4,8 +4,9 @@
     python benchmarks/sandbox.py --swe-rex ~/swe-rex/bin/python     # a virtual environment that has swe-rex
 
 `*_p50_ms` are medians of single calls, timed in turns with what they are compared with. A cycle makes a sandbox, runs
-/bin/true in it and removes it; the docker SDK's is `containers.run(remove=True)` of the same image with the same
-limits and no network. swe-rex runs its LocalDeployment, so without any container: a lower bound of its cost.
+/bin/true in it and removes it; `rested` is one after 0.1 s without any, where the kernel takes longer to let a process
+into control groups. The docker SDK's is `containers.run(remove=True)` of the same image with the same limits and no
+network. swe-rex runs its LocalDeployment, so without any container: a lower bound of its cost.
 `exec_per_host_spawn` is what a command costs in a live sandbox in units of the same program on the host, started and
 awaited by posix_spawn: machines differ less in it than in milliseconds.
 `idle_mb` is what a live, idle sandbox adds to the kernel's memory and tmpfs (/proc/meminfo), plus its processes. Needs
@@ -105,13 +106,17 @@ class Bencher:
         return {name: calls.p50_ms for name, calls in candidates.items()}
 
     def cycle(self) -> None:
-        candidates = {"namespace": Calls(self._cycle, 5)}
+        candidates = {
+            "namespace": Calls(self._cycle, 5),
+            "namespace, after a rest": Calls(self._cycle, 2, before=lambda: time.sleep(0.1)),
+        }
         if self.docker:
             run = self.docker.client.containers.run
             options = _docker_options(self.docker, self.image)
             candidates["docker SDK run"] = Calls(lambda: run(command=TRUE, remove=True, **options), 1)
         took = self.compare("create, run true, remove", candidates)
         self.facts["cycle_p50_ms"] = took["namespace"]
+        self.facts["rested_cycle_p50_ms"] = took["namespace, after a rest"]
         if self.docker:
             self.facts["docker_sdk_cycle_p50_ms"] = took["docker SDK run"]
             self.facts["docker_cycle_ratio"] = round(took["docker SDK run"] / took["namespace"], 1)

@@ -45,11 +45,8 @@ class Berths:
             self.refill(Limits())
 
     def take(self, limits: Limits) -> Berth:
-        """One that nobody else gets, bound by `limits`."""
-        berth = self._find(has_cpu=bool(limits.cpus)) or self._prepare(limits)
-        if berth.group:
-            berth.group.bound(limits)
-        return berth
+        """One that nobody else gets, in a group that can be bound by `limits`."""
+        return self._find(has_cpu=bool(limits.cpus)) or self._prepare(limits)
 
     def refill(self, limits: Limits) -> None:
         """Prepare one for the next sandbox with such limits, if there are too few."""
@@ -62,7 +59,8 @@ class Berths:
             berth = self._prepare(limits)
         except OSError as error:  # who needs it now will be told
             log.warning("cannot prepare a sandbox: %s", error)
-            self._spares[kind] -= 1
+            with self._lock:
+                self._spares[kind] -= 1
             return
         with self._lock:
             self._ready.append(berth)
@@ -91,5 +89,9 @@ class Berths:
         group = self._groups.take(limits) if self._groups else None
         berth = Berth(str(next(self._numbers)), group, has_cpu=bool(limits.cpus))
         doors = group.doors(cpu=berth.has_cpu) if group else []
-        self._supervisor.tell("prepare", [("id", berth.name), *(("cgroup", door) for door in doors)])
+        try:
+            self._supervisor.tell("prepare", [("id", berth.name), *(("cgroup", door) for door in doors)])
+        except BaseException:
+            self.give_back(group)
+            raise
         return berth

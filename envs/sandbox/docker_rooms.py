@@ -32,15 +32,14 @@ def begin(
     """A container of image `tag`; its socket is in a directory of its own below `parent`. Raises SandboxError."""
     directory = Path(tempfile.mkdtemp(dir=parent))
     directory.chmod(0o755)
+    options = {"labels": {OWNER: label}, **_hardened(limits), **_outlets(outlets, directory)}
     try:
-        container = client.containers.run(
-            image=tag, labels={OWNER: label}, **_hardened(limits), **_outlets(outlets, directory)
-        )
+        container = client.containers.create(tag, **options)  # run() would ask a registry for what is missing
     except docker.errors.DockerException as error:
         shutil.rmtree(directory, ignore_errors=True)
-        raise SandboxError(f"Docker cannot start a sandbox: {error}") from error
+        raise SandboxError(f"Docker cannot make a sandbox: {error}") from error
     room = DockerRoom(container, directory)
-    room.wait_until_ready()
+    room.start()
     return room
 
 
@@ -104,7 +103,16 @@ class DockerRoom:
             return False
         return True
 
-    def wait_until_ready(self) -> None:
+    def start(self) -> None:
+        """Start it and wait until its server answers. Raises SandboxError; nothing of it is left then."""
+        try:
+            self.container.start()
+        except docker.errors.DockerException as error:
+            self.end()
+            raise SandboxError(f"Docker cannot start a sandbox: {error}") from error
+        self._wait_until_ready()
+
+    def _wait_until_ready(self) -> None:
         """The first connection: when it closes, the container ends and removes itself."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while self.lifeline is None:

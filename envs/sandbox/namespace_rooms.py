@@ -13,7 +13,7 @@ from palestra.envs.sandbox import cgroups
 from palestra.envs.sandbox.base import Limits, Outlets
 from palestra.envs.sandbox.berths import Berth, Berths
 from palestra.envs.sandbox.closing import Closing
-from palestra.envs.sandbox.errors import SandboxLostError
+from palestra.envs.sandbox.errors import SandboxError, SandboxLostError
 from palestra.envs.sandbox.layers import Layer, Layers
 from palestra.envs.sandbox.supervisor import Supervisor
 
@@ -70,6 +70,7 @@ class NamespaceRooms(Closing):
             self.layers.let_go(layers)
             self._berths.give_back(berth.group)
             raise
+        self._bound(room, limits)
         self._berths.refill(limits)
         return room
 
@@ -94,6 +95,15 @@ class NamespaceRooms(Closing):
         """End the supervisor, and with it all rooms. Idempotent."""
         self._supervisor.close()
         self._berths.close()
+
+    def _bound(self, room: NamespaceRoom, limits: Limits) -> None:
+        """Not before it was built: only then is the memory free that the last user of the group has written."""
+        try:
+            if room.group:
+                room.group.bound(limits)
+        except OSError as error:
+            self.end(room)
+            raise SandboxError(f"cannot bound a sandbox: {error}") from error
 
     def _start(
         self, name: str, layers: tuple[Layer, ...], limits: Limits, outlets: Outlets, berth: Berth

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Generic, Protocol, Self, TypeVar, cast
 
 from palestra.envs.sandbox import agent
@@ -32,7 +32,7 @@ R = TypeVar("R", bound=Room)
 S = TypeVar("S")
 
 
-class RoomedSandbox(Machine, Generic[R, S]):
+class RoomedSandbox(Machine, ABC, Generic[R, S]):
     """One sandbox in rooms of type R, which are begun from sources of type S: layers, or an image of a daemon."""
 
     def __init__(

@@ -18,7 +18,8 @@
 #include <sys/wait.h>
 
 enum { MAX_RUNNING = 256 };
-struct running { pid_t pid; int connection; };
+static const char TAKEN[] = "t";
+struct running { pid_t pid; int connection, line; }; /* line: to a child that was forked ahead, or -1 */
 static struct running running[MAX_RUNNING];
 static int running_count;
 static pid_t relays[MAX_PORTS];
@@ -126,9 +127,10 @@ static void child(int connection) {
 static void wait_for_connection(int line, int proc) {
     char word[8];
     struct message m;
-    for (int i = 0; i < running_count; i++) close(running[i].connection);
+    for (int i = 0; i < running_count; i++) close(running[i].connection), close(running[i].line);
     get_ready(proc);
     if (!receive_datagram(line, &m, word, sizeof word) || !m.fd_count) _exit(0);
+    if (send(line, TAKEN, 1, MSG_NOSIGNAL) != 1) _exit(126);
     child(m.fds[0]);
 }
 
@@ -153,26 +155,53 @@ static void forget_next(void) {
     next.pid = 0;
 }
 
-static pid_t hand_over(int connection) {
-    pid_t pid = next.pid;
-    if (pid && send_with_fds(next.line, "c", 1, &connection, 1)) pid = 0; /* somebody has killed it */
-    if (pid) kill(pid, SIGCONT); /* or stopped it */
-    forget_next();
-    return pid;
+/* Gives the connection to the child that waits for one, where there is one. */
+static int hand_over(struct running *r) {
+    if (!next.pid || send_with_fds(next.line, "c", 1, &r->connection, 1)) return 0;
+    kill(next.pid, SIGCONT); /* somebody inside may have stopped it */
+    r->pid = next.pid, r->line = next.line;
+    next.pid = 0;
+    return 1;
+}
+
+static int fork_for(struct running *r, int proc) {
+    r->line = -1;
+    r->pid = running_count < MAX_RUNNING ? fork() : (errno = EAGAIN, -1);
+    if (r->pid == 0) {
+        get_ready(proc);
+        child(r->connection);
+    }
+    if (r->pid > 0) return 1;
+    answer(r->connection, UNFORKED, errno, 0);
+    close(r->connection);
+    return 0;
 }
 
 static void begin(int connection, int proc) {
-    pid_t pid = running_count < MAX_RUNNING ? hand_over(connection) : (errno = EAGAIN, -1);
-    if (pid == 0 && (pid = fork()) == 0) {
-        get_ready(proc);
-        child(connection);
-    }
-    if (pid < 0) {
-        answer(connection, UNFORKED, errno, 0);
-        close(connection);
+    struct running r = {.connection = connection};
+    if ((running_count < MAX_RUNNING && hand_over(&r)) || fork_for(&r, proc)) running[running_count++] = r;
+}
+
+/* Whether a child has read its request; one that was killed before is replaced. */
+static int has_begun(struct running *r) {
+    char word;
+    if (r->line < 0) return 1;
+    int taken = recv(r->line, &word, 1, MSG_DONTWAIT) == 1;
+    close(r->line);
+    return taken;
+}
+
+/* The child of a request has ended. */
+static void finish(int i, int status, struct rusage *used, int proc) {
+    struct running r = running[i];
+    running[i] = running[--running_count];
+    if (!has_begun(&r)) {
+        if (fork_for(&r, proc)) running[running_count++] = r;
         return;
     }
-    running[running_count++] = (struct running){pid, connection};
+    uint64_t seconds = used->ru_utime.tv_sec + used->ru_stime.tv_sec;
+    answer(r.connection, EXITED, status, seconds * 1000000 + used->ru_utime.tv_usec + used->ru_stime.tv_usec);
+    close(r.connection);
 }
 
 static void start_relays(struct agent *agent, pid_t ended) {
@@ -190,13 +219,9 @@ static void reap(struct agent *agent) {
     for (pid_t pid; (pid = wait4(-1, &status, WNOHANG, &used)) > 0;) {
         start_relays(agent, pid);
         if (pid == next.pid) forget_next();
-        for (int i = 0; i < running_count; i++) {
-            if (running[i].pid != pid) continue;
-            uint64_t seconds = used.ru_utime.tv_sec + used.ru_stime.tv_sec;
-            answer(running[i].connection, EXITED, status, seconds * 1000000 + used.ru_utime.tv_usec + used.ru_stime.tv_usec);
-            close(running[i].connection);
-            running[i--] = running[--running_count];
-        }
+        int i = 0;
+        while (i < running_count && running[i].pid != pid) i++;
+        if (i < running_count) finish(i, status, &used, agent->proc);
     }
 }
 

@@ -132,19 +132,19 @@ static int fetch_layer(struct room *room, const char *layer) {
     return (room->layers[room->layer_count++] = clone_mount(path, 0)) >= 0;
 }
 
-/* Fills `room` with detached mounts; returns 0 on the first problem. */
-static int furnish(struct room *room, struct message *m) {
+/* Fills `room` with detached mounts, up to the first problem. */
+static void furnish(struct room *room, struct message *m) {
     if (find(m, "port") || find(m, "name")) {
-        if (failed(go(host_ns), "setns")) return 0;
-        EACH_FIELD(field, m) if (!fetch_outlet(room, field)) return 0;
+        if (failed(go(host_ns), "setns")) return;
+        EACH_FIELD(field, m) if (!fetch_outlet(room, field)) return;
     }
-    if (failed(go(store_ns), "setns")) return 0;
+    if (failed(go(store_ns), "setns")) return;
     EACH_FIELD(field, m) {
         char *layer = value_of(field, "layer");
-        if (layer && !fetch_layer(room, layer)) return 0;
+        if (layer && !fetch_layer(room, layer)) return;
     }
-    if ((room->scratch = make_scratch(find(m, "id"), find(m, "disk"), find(m, "inodes"))) < 0) return 0;
-    return (room->dev = clone_mount("/dev", 1)) >= 0;
+    if ((room->scratch = make_scratch(find(m, "id"), find(m, "disk"), find(m, "inodes"))) < 0) return;
+    room->dev = clone_mount("/dev", 1);
 }
 
 static int hand_over(struct room *room, int setup) {
@@ -159,13 +159,14 @@ static void close_room(struct room *room) {
         if (*slots[i] >= 0) close(*slots[i]);
 }
 
-/* The pid of the process in the berth, once its room is built; 0 and a problem otherwise. */
+/* The pid of the process in the berth, once its room is built; 0 and a problem otherwise, also where there is one
+ * already. */
 static pid_t move_in(struct room *room, int setup, int *mounts) {
     char word[sizeof problem];
     int pid;
     if (!hear(setup, word, sizeof word, mounts)) strcpy(word, "the porter has ended");
     if (sscanf(word, "pid %d", &pid) == 1) {
-        if (hand_over(room, setup) && !hear(setup, word, sizeof word, mounts)) strcpy(word, "it ended");
+        if (!*problem && hand_over(room, setup) && !hear(setup, word, sizeof word, mounts)) strcpy(word, "it ended");
         if (!*problem && strcmp(word, "built") == 0) return pid;
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
@@ -178,9 +179,13 @@ static void create(struct message *m) {
     static struct room room;
     int setup = take_berth(find(m, "berth")), mounts = -1;
     room = (struct room){.control = m->fd_count ? m->fds[0] : -1, .scratch = -1, .dev = -1};
-    pid_t pid = !failed(setup, "berth %s", find(m, "berth")) && furnish(&room, m) ? move_in(&room, setup, &mounts) : 0;
+    pid_t pid = 0;
+    if (!failed(setup, "berth %s", find(m, "berth"))) {
+        furnish(&room, m);
+        pid = move_in(&room, setup, &mounts);
+        close(setup);
+    }
     close_room(&room);
-    if (setup >= 0) close(setup);
     if (pid) snprintf(problem, sizeof problem, "ok %d %d", pid, mounts);
     else discard(find(m, "id"), mounts);
 }

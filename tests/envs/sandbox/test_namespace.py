@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,12 +30,31 @@ def test_a_sandbox_that_cannot_be_reset_stays_as_it_is(maker: NamespaceBackend, 
         tools.rmdir()
         with pytest.raises(SandboxError, match="tools"):
             sandbox.reset()
+        assert not zombies()
         assert sandbox.read("/work/a") == b"mine"
         tools.mkdir()
         pid = sandbox.pid
         sandbox.reset()
         assert text(sandbox, "ls /work") == ""
         assert not Path(f"/proc/{pid}").exists()
+
+
+def zombies() -> list[int]:
+    """Sandboxes that have ended, and that nobody has waited for."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            name, _, rest = path.read_text().rpartition(")")
+            state, parent = rest.split()[:2]
+            if "(palestra" in name and state == "Z" and owned(int(parent)):
+                found.append(int(path.parent.name))
+    return found
+
+
+def owned(pid: int) -> bool:
+    """Whether a process is a child of this one."""
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[1]) == os.getpid()
 
 
 def test_a_sandbox_that_cannot_go_on_after_a_snapshot_is_lost(
