@@ -86,7 +86,9 @@ class History:
         while points and points[-1] is None:
             points.pop()
         new = [(read(turn), reply_id(turn)) for turn in turns[len(points) :]]
-        root = self._roots.setdefault(tools_sha256, Point())
+        root = self._roots.get(tools_sha256)
+        if root is None:
+            root = self._roots[tools_sha256] = Point()
         last = points[-1] if points else None
         asked = last is not None and bool(last.replies) and bool(new) and _is_reply(new[0])
         if new and not asked and (lost := _back_to_reply(points, root)):

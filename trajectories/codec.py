@@ -190,12 +190,12 @@ def _converted(arrays: Sequence[np.ndarray[Any, Any]], dtype: np.dtype[Any]) -> 
 
 def _columns(nodes: Sequence[Node]) -> tuple[list[Any], bytes, bytes, bytes]:
     """Nodes without their arrays, then the ids, mask bits and log-probabilities of all nodes, joined."""
-    for node in nodes:
-        if len(node.token_ids) != len(node.sampled):
-            raise EncodeError(
-                f"node {node.node_id}: {len(node.token_ids)} ids, a mask of {len(node.sampled)}"
-            )
-    plain = [(n.node_id, n.parent, n.message, n.versions, len(n.token_ids), len(n.logprobs)) for n in nodes]
+    plain = []
+    for n in nodes:
+        size = len(n.token_ids)
+        if size != len(n.sampled):
+            raise EncodeError(f"node {n.node_id}: {size} ids, a mask of {len(n.sampled)}")
+        plain.append((n.node_id, n.parent, n.message, n.versions, size, len(n.logprobs)))
     ids = _column([n.token_ids for n in nodes], _INT)
     mask = np.frombuffer(_column([n.sampled for n in nodes], _BOOL), _BOOL)
     logprobs = _column([n.logprobs for n in nodes], _FLOAT)

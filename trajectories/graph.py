@@ -38,6 +38,7 @@ class TokenGraph:
         self._lengths: list[int] = []
         self._latest: tuple[int | None, IntArray] = (None, np.empty(0, np.int32))
         for node in nodes:
+            _check_node(node)
             self._append(node)
 
     def __len__(self) -> int:
@@ -161,10 +162,6 @@ class TokenGraph:
             raise GraphError(f"node {node.node_id} came out of order, expected {len(self.nodes)}")
         if node.parent is not None and not 0 <= node.parent < node.node_id:
             raise GraphError(f"node {node.node_id} names parent {node.parent}, which is not on record")
-        if (sampled := np.count_nonzero(node.sampled)) != len(node.logprobs):
-            raise GraphError(
-                f"node {node.node_id} has {sampled} sampled tokens, {len(node.logprobs)} logprobs"
-            )
         before = self._lengths[node.parent] if node.parent is not None else 0
         self.nodes.append(node)
         self._lengths.append(before + len(node.token_ids))
@@ -183,6 +180,11 @@ class TokenGraph:
     def _continues(self, node_id: int, prompt_ids: IntArray, position: int) -> bool:
         ids = self.nodes[node_id].token_ids
         return _same(ids, prompt_ids[position : position + len(ids)])
+
+
+def _check_node(node: Node) -> None:
+    if (sampled := np.count_nonzero(node.sampled)) != len(node.logprobs):
+        raise GraphError(f"node {node.node_id} has {sampled} sampled tokens, {len(node.logprobs)} logprobs")
 
 
 def _same(a: IntArray, b: IntArray) -> bool:

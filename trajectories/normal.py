@@ -16,8 +16,9 @@ from palestra.trajectories.model import Message, ToolCall
 def normal_form(message: Message) -> Hashable:
     """Role, trimmed text, attachments and tool calls; ids, reasoning and the spelling of arguments do not
     count."""
-    media = tuple(m.sha256 for m in message.media)
-    return (message.role, message.content.strip(), normal_calls(message.tool_calls), media)
+    media = tuple(m.sha256 for m in message.media) if message.media else ()
+    calls = normal_calls(message.tool_calls) if message.tool_calls else ()
+    return (message.role, message.content.strip(), calls, media)
 
 
 def normal_calls(calls: tuple[ToolCall, ...]) -> Hashable:
