@@ -1,9 +1,9 @@
-"""A small policy that learns to click in a real browser: a warm start on noisy demonstrations, then GiGPO.
+"""Whether a small policy learns to click in a real browser: a warm start on noisy demonstrations, then GiGPO.
 
     python benchmarks/web_learning.py                 three seeds, a table
     python benchmarks/web_learning.py --json --seeds 1
 
-Eight kinds of pages of MiniWoB++ (`web_lesson.py`); the policy plays them through the proxy, as every agent does. At
+Six kinds of pages of MiniWoB++ (`web_lesson.py`); the policy plays them through the proxy, as every agent does. At
 each look it plays episodes whose seeds are not those it learned on. A seed is one observation: intervals are Student's
 over seeds. A run that is complete is not run again, one that was interrupted begins anew from its warm start.
 """

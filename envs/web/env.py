@@ -8,8 +8,8 @@ text: `click 12`, `fill 3 "a lamp"`, `submit "4 orders"`.
 The network holds the task's sites alone (`gateway.py`). The reward is measured outside of the page: MiniWoB++ by a
 result that the page hands over once (`miniwob.py`), sites by the database behind them (`sites.py`). The anchor is
 a digest of URL, tabs, tree and form state. `info["irreversible"]` says that the step changed what lies behind the
-pages. A snapshot holds the actions so far and the digest; `restore` plays them again, where it must (`frozen.py`), and
-refuses to go on where they lead elsewhere. A page or a browser that crashed or hangs is a SandboxError.
+pages. A snapshot holds the actions so far and the digest; `restore` plays them again and refuses to go on where they
+lead elsewhere. A page or a browser that crashed or hangs is a SandboxError.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from palestra.envs.env import TaskEnv
 from palestra.envs.errors import EnvSetupError, SandboxError
 from palestra.envs.tools import ToolError
-from palestra.envs.web.frozen import Frozen, Kept
+from palestra.envs.web.frozen import Frozen
 from palestra.envs.web.host import START_S, host
 from palestra.envs.web.observation import View
 from palestra.envs.web.pictures import marked, pixels, screenshot
@@ -235,22 +235,19 @@ class WebEnv(WebTools):
     def _freeze(self) -> Frozen:
         if self._pending:
             return self._pending
-        kept = self._run(self._aim.keep(self._open))
-        anchor, state, actions = self._anchor(), self._state(), tuple(self._actions)
-        return Frozen(self.task, actions, anchor, state, self._answer, self._unsafe, kept)
+        return Frozen(self.task, tuple(self._actions), self._anchor(), self._state())
 
     def _thaw(self, world: Frozen) -> None:
         self._pending = world
         self._actions = list(world.actions)
 
     def _resume(self) -> None:
-        """Go to a restored state, when it is needed. Raises EnvSetupError where its actions do not lead there."""
+        """Play again what leads to a restored state, when it is needed. Raises EnvSetupError where it does not."""
         wanted, self._pending = self._pending, None
         if wanted is None:
             return
         other = type(self)(max_chars=self._max_chars, header=self._header)
-        if wanted.kept is None or not other._put_back(wanted, wanted.kept):
-            other._play_again(wanted)
+        other._play_again(wanted)
         self.close()
         self._session, self._target, self._view = other._session, other._target, other._view
         self._answer, self._unsafe = other._answer, other._unsafe
@@ -258,14 +255,6 @@ class WebEnv(WebTools):
         other._session = None
         host().run(host().hand_over(self._open, self), RESET_S)
         self._begin_recording()
-
-    def _put_back(self, wanted: Frozen, kept: Kept) -> bool:
-        """Go there without the actions; whether that is where one is."""
-        task, target = wanted.seed_task, target_of(wanted.seed_task)
-        self._session, self._view = self._arrive(task, target, lambda s: target.put_back(s, kept))
-        self._target, self._answer, self._unsafe = target, wanted.answer, wanted.unsafe
-        self._session.route.unsafe = wanted.unsafe
-        return (self._anchor(), self._state()) == (wanted.anchor, wanted.state)
 
     def _play_again(self, wanted: Frozen) -> None:
         self.reset(seed=0, options={"task": wanted.seed_task})

@@ -35,8 +35,6 @@ class Route:
     """URLs that were refused, the first `MAX_BLOCKED`."""
     unsafe: int = 0
     """Requests that may have changed something: neither GET nor HEAD."""
-    answers: set[str] = field(default_factory=set)
-    """Addresses of pages that such a request was answered with: asked for again, they would be others."""
 
     def refuse(self, url: str) -> None:
         """Note an address outside of the sites."""
@@ -116,19 +114,8 @@ class Gateway:
             route.refuse(f"{host}{scope['path']}")
             await _refuse(send)
             return
-        if scope["method"] not in ("GET", "HEAD"):
-            route.unsafe += 1
-            send = _noting(route, f"http://{host}{scope['path']}", scope["query_string"], send)
+        route.unsafe += scope["method"] not in ("GET", "HEAD")
         await app({**scope, "server": (host, 80), "root_path": ""}, receive, send)
-
-
-def _noting(route: Route, address: str, query: bytes, send: App) -> App:
-    async def noted(message: dict[str, Any]) -> None:
-        if message["type"] == "http.response.start" and not 300 <= message["status"] < 400:
-            route.answers.add(f"{address}?{query.decode('latin-1')}" if query else address)
-        await send(message)
-
-    return noted
 
 
 async def _refuse(send: App) -> None:

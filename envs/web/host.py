@@ -39,7 +39,9 @@ FLAGS = (
     "--no-first-run",
     "--disable-domain-reliability",
     "--disable-client-side-phishing-detection",
-    "--disable-features=OptimizationHints,MediaRouter,Translate,AutofillServerCommunication,SpareRendererForSitePerProcess,DeferRendererTasksAfterInput",
+    # DeferRendererTasksAfterInput: after each input, a look would wait for the next frame.
+    "--disable-features=OptimizationHints,MediaRouter,Translate,AutofillServerCommunication,"
+    "SpareRendererForSitePerProcess,DeferRendererTasksAfterInput",
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--force-color-profile=srgb",
     "--font-render-hinting=none",

@@ -28,7 +28,6 @@ from palestra.envs.web.gateway import App, files
 from palestra.envs.web.observation import View
 from palestra.envs.web.session import Session
 from palestra.envs.web.tab import STEP_MS
-from palestra.envs.web.target import WebTarget
 from palestra.tasks.task import Task
 from palestra.tasks.web.actions import act
 from palestra.trajectories.model import Score
@@ -107,7 +106,7 @@ def policy(body: bytes) -> str:
     )
 
 
-class MiniWob(WebTarget):
+class MiniWob:
     """One MiniWoB++ episode. `task.data`: miniwob (the page's name) and seed."""
 
     viewport = (332, 320)

@@ -399,13 +399,5 @@
   const read = (expression) => {
     try { const value = (0, eval)(expression); return value == null ? '' : String(value); } catch (error) { return ''; }
   };
-  // Whether nothing belongs to the state of this page but what a look shows: no script, no storage, no selection.
-  const bare = () => {
-    try {
-      return !document.scripts.length && !document.querySelector('iframe,object,embed') &&
-        ![...document.querySelectorAll('*')].some((el) => [...el.attributes].some((a) => a.name.startsWith('on'))) &&
-        !localStorage.length && !sessionStorage.length && getSelection().type !== 'Range';
-    } catch (error) { return false; }
-  };
-  return { settled, locate, drag, box, focus, choose, scroll, element, highlight, read, bare };
+  return { settled, locate, drag, box, focus, choose, scroll, element, highlight, read };
 })

@@ -103,7 +103,6 @@ class Session:
         self.notices.clear()
         self.route.blocked.clear()
         self.route.unsafe = 0
-        self.route.answers.clear()
         if ignore != self.settings["ignore"]:
             self.settings["ignore"] = ignore
             self.tab._eyes = None
@@ -138,13 +137,6 @@ class Session:
             origins = ", ".join(f"http://{host}" for host in self.route.sites)
             raise ToolError(f"{url[:200]!r} is not on the sites of this task: {origins}")
         return parts.geturl()
-
-    def may_visit(self, url: str) -> bool:
-        """Whether `url` is on one of the sites and was not the answer to a form that was sent."""
-        try:
-            return self.allowed(url) == url and url not in self.route.answers
-        except ToolError:
-            return False
 
     async def view(self, fresh: bool = False) -> View:
         """A look at the tab in front, once it has loaded. `fresh`: the ids of elements begin anew."""

@@ -15,12 +15,10 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Protocol
 
 from palestra.envs.errors import EnvSetupError
-from palestra.envs.web.frozen import Kept, keep, put_back
 from palestra.envs.web.gateway import App, uncached
 from palestra.envs.web.observation import View
 from palestra.envs.web.session import Session
 from palestra.envs.web.tab import STEP_MS
-from palestra.envs.web.target import WebTarget
 from palestra.rewards.web import Outcome, StateCheck
 from palestra.tasks.errors import TaskError
 from palestra.tasks.registry import import_function
@@ -90,7 +88,7 @@ class OwnSite:
         return self._grader(task, Outcome(self.save(), answer))
 
 
-class SiteTarget(WebTarget):
+class SiteTarget:
     """One episode on a `WebApp`. `task.data`: site and seed, or app; gold and near_misses where they are known."""
 
     warm = ""
@@ -115,15 +113,6 @@ class SiteTarget(WebTarget):
     async def grade(self, session: Session, task: Task, answer: str | None) -> Score:
         """What the application says of its state."""
         return self.web.grade(task, answer)
-
-    async def keep(self, session: Session) -> Kept | None:
-        """Database, cookies and history, where these are all."""
-        return await keep(session, self.web)
-
-    async def put_back(self, session: Session, kept: Kept) -> View:
-        """Visit the pages of the history on the database as it was."""
-        await put_back(session, self.web, kept)
-        return await session.view()
 
     def state(self) -> str:
         """Digest of what lies behind the pages."""

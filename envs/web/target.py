@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import Protocol
 
-from palestra.envs.errors import EnvSetupError
-from palestra.envs.web.frozen import Kept
 from palestra.envs.web.gateway import App
 from palestra.envs.web.observation import View
 from palestra.envs.web.session import Session
@@ -36,14 +34,6 @@ class WebTarget(Protocol):
     async def grade(self, session: Session, task: Task, answer: str | None) -> Score:
         """Judge the episode as it stands, from outside of the page."""
         ...
-
-    async def keep(self, session: Session) -> Kept | None:
-        """What `put_back` takes; None where a state is found by its actions alone."""
-        return None
-
-    async def put_back(self, session: Session, kept: Kept) -> View:
-        """Bring a fresh session, and what lies behind it, to a state that was kept; returns a look at it."""
-        raise EnvSetupError("this state is found by its actions alone")
 
     def state(self) -> str:
         """Names the state behind the pages."""

@@ -15,7 +15,6 @@ from palestra.envs.web.gateway import App
 from palestra.envs.web.observation import View
 from palestra.envs.web.session import Session
 from palestra.envs.web.tab import STEP_MS
-from palestra.envs.web.target import WebTarget
 from palestra.envs.web.upstream import upstream
 from palestra.rewards.score import GraderError
 from palestra.rewards.webarena import KINDS, page_content, string_match, url_match
@@ -25,7 +24,7 @@ from palestra.trajectories.model import Score
 NAME, VERSION = "webarena", "1"
 
 
-class WebArena(WebTarget):
+class WebArena:
     """One episode of one task of WebArena."""
 
     warm = ""
