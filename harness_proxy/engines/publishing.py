@@ -27,6 +27,8 @@ Request = Callable[..., Awaitable[dict[str, Any]]]
 
 ADAPTER = "policy-adapter"
 """What the server calls the adapters."""
+LOAD_ADAPTER = "/v1/load_lora_adapter"
+"""Answers in words."""
 
 
 class Publisher(Protocol):
@@ -120,7 +122,7 @@ class AdapterWeights(_Files):
 
     async def _load(self, directory: Path, request: Request) -> None:
         loaded = {"lora_name": ADAPTER, "lora_path": str(directory), "load_inplace": True}
-        await request("POST", "/v1/load_lora_adapter", loaded)
+        await request("POST", LOAD_ADAPTER, loaded)
         self.serves = ADAPTER
 
 

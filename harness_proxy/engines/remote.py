@@ -130,7 +130,7 @@ class CompletionsEngine:
         self, base: str, method: str, path: str, body: object, headers: Mapping[str, str] | None
     ) -> dict[str, Any]:
         status, content = await self._exchange(base, method, path, body, headers)
-        return _read(status, content, f"{method} {base}{path}")
+        return read_answer(status, content, f"{method} {base}{path}")
 
     async def _exchange(
         self,
@@ -184,7 +184,7 @@ class _ContextError(EngineError):
     """The server says that the prompt does not fit."""
 
 
-def _read(status: int, content: bytes, what: str) -> dict[str, Any]:
+def read_answer(status: int, content: bytes, what: str) -> dict[str, Any]:
     """The body of a 200, or the error that the status stands for."""
     if status == 200:
         return _json_object(content, what)

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from palestra.harness_proxy.engines.admission import Admission, kv_usage
 from palestra.harness_proxy.engines.base import Capability, EngineError, EngineUnavailableError
-from palestra.harness_proxy.engines.publishing import FileWeights, Publisher, Request
-from palestra.harness_proxy.engines.remote import CompletionsEngine, sampling_fields
+from palestra.harness_proxy.engines.publishing import LOAD_ADAPTER, FileWeights, Publisher, Request
+from palestra.harness_proxy.engines.remote import CompletionsEngine, read_answer, sampling_fields
 from palestra.harness_proxy.engines.vllm_server import VllmServer
 from palestra.trajectories.model import Sampling
 
@@ -176,7 +176,10 @@ class VllmEngine(CompletionsEngine):
         self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
         base = self._base_url if path in ("/models", "/completions") else self._root
-        return await self._fetch(base, method, path, body, headers)
+        if path != LOAD_ADAPTER:
+            return await self._fetch(base, method, path, body, headers)
+        status, said = await self._exchange(base, method, path, body, headers)
+        return read_answer(status, b"" if status == 200 else said, f"{method} {base}{path}")
 
     async def _complete(self, prompt: list[int], sampling: Sampling, session: str) -> dict[str, Any]:
         await self._revive()

@@ -50,6 +50,8 @@ async def test_a_run_with_vllm_is_faithful_and_serves_what_it_learnt(
     policy = Policy.load(vllm_model_dir, PolicyOptions(lora=lora))
     adapter = adapter_config(policy.model, lora) if lora else None
     options = EngineOptions(kind="vllm", url=vllm_server.base_url, cpu=True, publish=publish)
+    if lora:  # other tests have changed the base model that adapters are beside
+        await _serve(vllm_server, Policy.load(vllm_model_dir))
     engine = await training_engine(options, vllm_model_dir, tmp_path, adapter=adapter)
     published: list[float] = []
 
@@ -128,6 +130,12 @@ async def test_a_server_killed_in_mid_rollout_comes_back_and_the_run_goes_on(
         failures = [r.failure for r in store.rollouts() if r.failure is not None]
         assert len(failures) == trainer.history[0].failed < 8
         assert {f.boundary for f in failures} <= {"provider"}
+
+
+async def _serve(server: VllmServer, policy: Policy) -> None:
+    engine = VllmEngine(server.base_url, "policy", publisher=FileWeights(untie=True))
+    await engine.update_weights(policy.weights(), 0)
+    await engine.aclose()
 
 
 def _patient(task: Task) -> Task:

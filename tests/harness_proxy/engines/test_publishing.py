@@ -98,15 +98,16 @@ class Server:
         self.running = False
 
     async def note(self, request: web.Request) -> web.Response:
-        body = json.loads(await request.read() or b"null")
+        body, said = json.loads(await request.read() or b"null"), "{}"
         if request.path == "/collective_rpc":
             directory = Path(body["kwargs"]["weights_path"])
             body = (directory / "model.safetensors").read_bytes()
         elif request.path == "/v1/load_lora_adapter":
+            said = "Success: LoRA adapter added successfully."
             body |= {"files": sorted(p.name for p in Path(body["lora_path"]).iterdir())}
         self.calls.append((request.path, body))
         status = 500 if self.refuses and request.path == "/collective_rpc" else 200
-        return web.json_response({}, status=status)
+        return web.Response(text=said, status=status)
 
     async def models(self, request: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": "policy", "max_model_len": 64}]})
