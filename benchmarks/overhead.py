@@ -6,8 +6,8 @@
 A rollout asks a scripted model five times over loopback HTTP (list_tables, describe, query, query, submit),
 plays a task of sql-tiny, is graded on perturbed databases and appended to a store on disk. Everything runs in
 one process and is counted. The same environment steps, engine calls and appends are measured alone in the same
-rounds, and so is the floor: requests and replies of the same sizes through aiohttp and the proxy's HTTP server, with
-nothing between. Databases and grading copies are made in a first pass, which is reported apart. It measures CPU time,
+rounds, and so is the floor: requests and replies of the same sizes through aiohttp and uvicorn, with nothing
+between. Databases and grading copies are made in a first pass, which is reported apart. It measures CPU time,
 not latency under load.
 """
 
@@ -200,7 +200,7 @@ def _tool_call(name: str, **arguments: str) -> str:
 
 
 class BareHttp:
-    """An aiohttp client and an HTTP server that answers with as many bytes as it is told."""
+    """An aiohttp client and a uvicorn server that answers with as many bytes as it is told."""
 
     def __init__(self, url: str, http: aiohttp.ClientSession) -> None:
         self._url, self._http = url, http

@@ -9,8 +9,8 @@ stream; four sessions play each conversation, as the attempts of a group do. A c
 asks, in turn,
 
     direct     the model server itself: the chat request that a harness would send without a proxy
-    bare       the HTTP server and client of the recording proxy, passing bodies on: what one that does nothing costs
-    usual      the same with uvicorn and aiohttp
+    bare       ASGI, aiohttp and uvicorn, passing bodies on: what a proxy that does nothing costs in Python
+    lean       the same through the listener and the HTTP client of the recording proxy
     palestra   the recording proxy: renders and bridges token ids, asks the same server for tokens with
                log-probabilities, records; each call is on disk before it is answered, each session is committed
                to a store after its fourth call. All of it is counted, in the proxy's process
@@ -88,7 +88,7 @@ def start_all(stack: ExitStack, *, with_litellm: bool) -> dict[str, Target]:
     targets = {
         "direct": Target(upstream, texts),
         "bare": Target(start(stack, [*serve, "bare", url]), texts),
-        "usual": Target(start(stack, [*serve, "usual", url]), texts),
+        "lean": Target(start(stack, [*serve, "lean", url]), texts),
         "palestra": Recorded(start(stack, [*serve, "palestra", url, model, directory]), texts),
     }
     if with_litellm:
@@ -120,7 +120,7 @@ def facts(rounds: Rounds) -> dict[str, Any]:
         "litellm_rps_ratio": ratio("palestra", "litellm", lambda r: r.rps) if has_litellm else None,
         "litellm_latency_ratio": added_ms("litellm") / added_ms("palestra") if has_litellm else None,
         "bare_cpu_ratio": ratio("palestra", "bare", lambda r: r.cpu_us),
-        "usual_cpu_ratio": ratio("palestra", "usual", lambda r: r.cpu_us),
+        "lean_cpu_ratio": ratio("palestra", "lean", lambda r: r.cpu_us),
         "added_p50_stream_ms": added_ms("palestra", stream=True),
         "cpu_us_per_streamed_request": of("palestra", 16, True, lambda r: r.cpu_us),
         "rps_of_one_core": 1e6 / cpu_us,

@@ -2,8 +2,8 @@
 
     proxy_servers.py upstream MODEL          a model server that answers at once: /v1/chat/completions, whole and
                                              streamed, and /v1/completions with token ids, as vLLM writes them
-    proxy_servers.py bare URL                passes bodies on, through the HTTP server and client of the proxy
-    proxy_servers.py usual URL               the same with uvicorn and aiohttp
+    proxy_servers.py bare URL                passes bodies on: ASGI, aiohttp, uvicorn
+    proxy_servers.py lean URL                the same through the proxy's own listener and HTTP client
     proxy_servers.py palestra URL MODEL DIR  the recording proxy, committing to a store in DIR
 
 The last one reads lines "open N" and answers with N keys; a session is closed and committed after its fourth
@@ -151,19 +151,6 @@ async def upstream(model_dir: str) -> None:
 
 
 async def bare(url: str) -> None:
-    """Pass bodies on."""
-    http = HttpClient(url, {"content-type": "application/json"}, timeout_s=60)
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        body = await read_body(receive, {}, 1 << 20, None)
-        status, answer = await http.request("POST", scope["path"], body)
-        kind = b"text/event-stream" if answer.startswith(b"data: ") else b"application/json"
-        await respond(send, status, answer, {b"content-type": kind})
-
-    await _stay((await Listener.open(app, "127.0.0.1", 0)).url.rsplit(":", 1)[1])
-
-
-async def usual(url: str) -> None:
     """Pass bodies on, as a proxy in Python usually does."""
     http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
 
@@ -179,6 +166,19 @@ async def usual(url: str) -> None:
     serving = asyncio.create_task(uvicorn.Server(config).serve(sockets=[sock]))
     print(sock.getsockname()[1], flush=True)
     await serving
+
+
+async def lean(url: str) -> None:
+    """Pass bodies on, with no more than the recording proxy uses for it."""
+    http = HttpClient(url, {"content-type": "application/json"}, timeout_s=60)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        body = await read_body(receive, {}, 1 << 20, None)
+        status, answer = await http.request("POST", scope["path"], body)
+        kind = b"text/event-stream" if answer.startswith(b"data: ") else b"application/json"
+        await respond(send, status, answer, {b"content-type": kind})
+
+    await _stay((await Listener.open(app, "127.0.0.1", 0)).url.rsplit(":", 1)[1])
 
 
 class Committing:
@@ -236,7 +236,7 @@ if __name__ == "__main__":
     roles: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
         "upstream": upstream,
         "bare": bare,
-        "usual": usual,
+        "lean": lean,
         "palestra": palestra,
     }
     loop.run(roles[sys.argv[1]](*sys.argv[2:]))

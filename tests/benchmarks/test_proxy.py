@@ -37,7 +37,7 @@ def test_all_figures_that_have_goals_are_there(result: dict[str, Any]) -> None:
 def test_the_table_has_every_target_in_every_case(result: dict[str, Any]) -> None:
     cases = [f"c={c} {how}" for c in (1, 16) for how in ("whole", "stream")]
     assert set(result["table"]) == {
-        f"{t} {c}" for t in ("direct", "bare", "usual", "palestra") for c in cases
+        f"{t} {c}" for t in ("direct", "bare", "lean", "palestra") for c in cases
     }
 
 
@@ -55,7 +55,7 @@ def test_figures_are_medians_of_pairs() -> None:
         ("litellm", 1, False): [Run(10_100, 0, 0, 0), Run(10_300, 0, 0, 0)],
         ("palestra", 16, False): [Run(0, 0, 4000, 250), Run(0, 0, 2000, 350)],
         ("bare", 16, False): [Run(0, 0, 9000, 100), Run(0, 0, 9000, 100)],
-        ("usual", 16, False): [Run(0, 0, 9000, 200), Run(0, 0, 9000, 200)],
+        ("lean", 16, False): [Run(0, 0, 9000, 200), Run(0, 0, 9000, 200)],
         ("litellm", 16, False): [Run(0, 0, 100, 9000), Run(0, 0, 100, 9000)],
         ("palestra", 1, True): [Run(600, 0, 0, 0), Run(600, 0, 0, 0)],
         ("direct", 1, True): [Run(100, 0, 0, 0), Run(100, 0, 0, 0)],
@@ -66,5 +66,5 @@ def test_figures_are_medians_of_pairs() -> None:
     assert figures["litellm_latency_ratio"] == pytest.approx(10 / 0.3)
     assert figures["litellm_rps_ratio"] == pytest.approx(30)
     assert figures["bare_cpu_ratio"] == pytest.approx(3)
-    assert figures["usual_cpu_ratio"] == pytest.approx(1.5)
+    assert figures["lean_cpu_ratio"] == pytest.approx(1.5)
     assert (figures["rps_c16"], figures["cpu_us_per_request"]) == (3000, 300)

@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 import pytest
 
-from palestra.harness_proxy import http11
+from palestra.harness_proxy import listener
 from palestra.harness_proxy.engines.scripted import ScriptedEngine
-from palestra.harness_proxy.http11 import HEAD_BYTES
+from palestra.harness_proxy.guarded import HEAD_BYTES, protocol
 from palestra.harness_proxy.rendering import Rendering
 from palestra.harness_proxy.server import Proxy
 from palestra.harness_proxy.sessions import Session
@@ -26,7 +26,7 @@ HEAD_S = 0.5
 @pytest.fixture
 async def proxy(rendering: Rendering, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Proxy]:
     """Listens, waits half a second for a head and for a body."""
-    monkeypatch.setattr(http11, "HEAD_S", HEAD_S)
+    monkeypatch.setattr(listener, "GuardedProtocol", protocol(HEAD_S))
     engine = ScriptedEngine(rendering, lambda prompt, session: "Hello.")
     made = Proxy(engine, rendering, max_body_bytes=1 << 20, patience=Patience(body_s=0.5))
     await made.start()
