@@ -1,8 +1,8 @@
 """Pages of MiniWoB++ for `learning.py` and `web_learning.py`: a real browser as what a small policy learns in.
 
 The pages ask for one to three clicks on what the goal names. Whoever shows them knows the solution and is
-absent-minded: half of his clicks go anywhere. He calls elements by role and name, which a small policy learns to copy
-much sooner than to look up their ids.
+absent-minded: half of his clicks go anywhere. He calls elements by role and name, so that a small policy has to copy
+words and not to look up ids.
 """
 
 from __future__ import annotations
