@@ -52,8 +52,8 @@ class VllmOptions:
         return [
             *(self.python, "-m", "vllm.entrypoints.cli.main", "serve", str(self.model)),
             *("--host", self.host, "--port", str(port), "--served-model-name", self.name),
-            *("--logprobs-mode", "processed_logprobs", *self._token_api()),
             *("--worker-extension-cls", "palestra_receiver.WeightReceiver"),
+            *("--logprobs-mode", "processed_logprobs", *self._token_api()),
             *self.arguments,
         ]
 

@@ -44,6 +44,7 @@ def test_it_is_started_with_what_was_given_and_again_when_it_dies(
     arguments = (tmp_path / "arguments").read_text()
     assert f"serve {model} " in arguments and "--served-model-name mine" in arguments
     assert "--logprobs-mode processed_logprobs --enable-scale-out --max-model-len 512" in arguments
+    assert "--worker-extension-cls palestra_receiver.WeightReceiver" in arguments
     urllib.request.urlopen(url + "/die").close()
     command.read_until("vLLM ended, starting it again")
     ended = command.interrupt()
