@@ -36,9 +36,7 @@ def test_all_figures_that_have_goals_are_there(result: dict[str, Any]) -> None:
 
 def test_the_table_has_every_target_in_every_case(result: dict[str, Any]) -> None:
     cases = [f"c={c} {how}" for c in (1, 16) for how in ("whole", "stream")]
-    assert set(result["table"]) == {
-        f"{t} {c}" for t in ("direct", "bare", "lean", "palestra") for c in cases
-    }
+    assert set(result["table"]) == {f"{t} {c}" for t in ("direct", "bare", "lean", "palestra") for c in cases}
 
 
 def test_requests_are_of_about_a_kilobyte_and_no_two_conversations_alike() -> None:
