@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import importlib.util
+import json
 import sys
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+import gymnasium
 import pytest
 
 from needs import need
+from palestra.envs.env import TaskEnv
 from palestra.harness_proxy.engines.scripted import ScriptedEngine
 from palestra.harness_proxy.rendering import Rendering
 from palestra.harness_proxy.testing import make_tiny_tokenizer
@@ -22,43 +24,40 @@ from palestra.rollouts.harnesses.over_mcp import McpHarness
 from palestra.rollouts.harnesses.place import namespaces
 from palestra.rollouts.harnesses.recipes import Address, HarnessRecipe, Installed, Launch, find_recipe
 from palestra.rollouts.harnesses.recipes.install import Inside, Install
-from palestra.rollouts.local import Local, local
+from palestra.rollouts.local import local
 from palestra.rollouts.mcp_bridge import McpBridge
 from palestra.rollouts.runner import Job, RunSpec
 from palestra.rollouts.testing import puppet_task, tool_call
 from palestra.tasks.registry import find_task
+from palestra.tasks.task import Task
 
-GOLD = "SELECT badge FROM gate ORDER BY weight DESC LIMIT 1"
-TASK = find_task("sql-tiny", "sql-tiny/test/0000/highest").model_copy(
-    update={
-        "budget": find_task("sql-tiny", "sql-tiny/test/0000/highest").budget.model_copy(
-            update={"tokens": 400_000}
-        )
-    }
-)
-SCRIPT = [
-    tool_call("mcp__palestra__list_tables"),
-    tool_call("mcp__palestra__describe", table="gate"),
-    tool_call("mcp__palestra__submit", sql=GOLD),
-    "It is done.",
-]
+WORLDS = {
+    "sql": ("sql-tiny", "sql-tiny/test/0000/highest", "palestra.envs:palestra/Sql-v0"),
+    "search": ("search-hops", "search-hops/test/200/2-hop/00", "palestra.envs:palestra/Search-v0"),
+}
+"""Task set, task and environment."""
+
+
+def roomy(tasks: str, name: str) -> Task:
+    """A task with enough tokens for the long prompts of real agents."""
+    task = find_task(tasks, name)
+    return task.model_copy(update={"budget": task.budget.model_copy(update={"tokens": 400_000})})
+
+
+def solved(env_id: str, task: Task) -> tuple[list[str], list[str]]:
+    """The tool calls of a solution, as an agent makes them through MCP, and what the world says to each."""
+    env = gymnasium.make(env_id).unwrapped
+    assert isinstance(env, TaskEnv)
+    env.reset(options={"task": task})
+    actions = [json.loads(action) for action in env.solution() or ()]
+    observations = [str(env.step(json.dumps(action))[0]) for action in actions]
+    env.close()
+    return [tool_call(f"mcp__palestra__{a['name']}", **a["arguments"]) for a in actions], observations
 
 
 @pytest.fixture
 def rendering(tmp_path: Path) -> Rendering:
     return Rendering.load(make_tiny_tokenizer(tmp_path / "model"))
-
-
-@pytest.fixture
-async def stack(rendering: Rendering, agent: str) -> AsyncIterator[Local]:
-    try:
-        harness = McpHarness(find_recipe(agent))
-    except NotInstalledError as error:
-        need(False, f"{error}; run tests/services/harnesses.sh")
-    async with local(
-        ScriptedEngine(rendering, SCRIPT * 3, context_tokens=400_000), rendering, harness=harness
-    ) as stack:
-        yield stack
 
 
 PROGRAM = """
@@ -152,18 +151,24 @@ async def test_what_an_isolated_bridge_made_is_gone_when_it_is_closed() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("agent", ["claude-code", "codex"])
-async def test_an_agent_plays_a_sql_world_through_mcp(stack: Local, agent: str) -> None:
-    [got] = await stack.runner.run([Job(TASK, "g")], RunSpec("mcp", mode="eval"))
-    if os.environ.get("PALESTRA_SHOW"):
-        print(got.rollout, *got.calls, *got.steps, *(n.message for n in got.nodes), sep="\n")
+async def test_an_agent_plays_a_world_through_mcp(rendering: Rendering, agent: str, world: str) -> None:
+    if world == "search":
+        need(importlib.util.find_spec("bm25s"), "bm25s: pip install 'palestra[search]'")
+    try:
+        harness = McpHarness(find_recipe(agent))
+    except NotInstalledError as error:
+        need(False, f"{error}; run tests/services/harnesses.sh")
+    tasks, name, env_id = WORLDS[world]
+    task = roomy(tasks, name)
+    script, observations = solved(env_id, task)
+    engine = ScriptedEngine(rendering, [*script, "It is done."] * 3, context_tokens=400_000)
+    async with local(engine, rendering, harness=harness) as stack:
+        [got] = await stack.runner.run([Job(task, "g")], RunSpec("mcp", mode="eval"))
     assert got.rollout.failure is None
     assert got.rollout.reward == 1.0
-    assert [s.observation for s in got.steps] == [
-        "gate, notes",
-        "gate(badge TEXT, class TEXT, weight INTEGER)",
-        "submitted",
-    ]
+    assert [s.observation for s in got.steps] == observations
     nodes = {n.node_id: n.message for n in got.nodes}
     calls = {c.seq: nodes[c.node_id] for c in got.calls}
     for step in got.steps:
