@@ -161,7 +161,7 @@ def test_ctrl_c_keeps_what_was_committed(
     lines = [orjson.dumps(make_task(f"t{i}")) for i in range(6000)]
     (tmp_path / "mine.jsonl").write_bytes(b"\n".join(lines))
     base = ("rollout", "mine.jsonl", *served, "--run-dir", "r", "--max-reply-tokens", "4")
-    process = start(*base)
+    process = start(*base, "--concurrency", "2")  # minutes, so that none of them ends before it is told to
     committed = _first_rollouts(tmp_path / "r" / "store")
     ended = process.interrupt()
     assert ended.status == 130

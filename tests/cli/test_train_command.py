@@ -126,7 +126,6 @@ def test_starting_over_is_not_continuing(palestra: Command, recipe: Write) -> No
         ),
         ("replay", '"recnt"', "train.replay: there is no 'recnt', did you mean recent?"),
         ("adjust", '[{name = "d3s", shar = 1}]', "train.adjust: d3s has no shar, did you mean share?"),
-        ("adjust", '[{name = "confidence_punished"}]', "train.adjust: column 'log_ratio' is needed"),
     ],
 )
 def test_a_wrong_key_is_named(palestra: Command, recipe: Write, key: str, value: str, said: str) -> None:
