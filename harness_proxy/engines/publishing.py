@@ -11,6 +11,7 @@ import asyncio
 import json
 import shutil
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -54,7 +55,7 @@ class Publisher(Protocol):
         ...
 
 
-class _Files:
+class _Files(ABC):
     """The directory of the weights that are served, and of those that come next."""
 
     serves: str | None = None
@@ -83,11 +84,13 @@ class _Files:
         _removed(self._next)
         self._served = self._next = None
 
+    @abstractmethod
     def _write(self, weights: Mapping[str, Tensor], directory: Path) -> None:
-        raise NotImplementedError
+        """Put `weights` into `directory`."""
 
+    @abstractmethod
     async def _load(self, directory: Path, request: Request) -> None:
-        raise NotImplementedError
+        """Have the server read `directory`. Raises EngineError."""
 
 
 class FileWeights(_Files):
